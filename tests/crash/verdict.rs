@@ -1,6 +1,7 @@
 //! What must hold at every step, and in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
@@ -228,7 +229,7 @@ fn books_that_differ_are_noticed() {
 
     let clock = Clock::system();
     let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
-    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Default::default() };
+    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Arc::default() };
     assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
     world.driver.seed(["orphan", "shared"]);
     for (volume, handle) in [("one", "shared"), ("two", "shared"), ("three", "missing")] {
