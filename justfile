@@ -40,7 +40,7 @@ lint-image:
 
 # Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
 docs-update:
-    DOCS_UPDATE=1 cargo test --locked --test reference --test catalogue
+    DOCS_UPDATE=1 cargo test --locked --test rules -- reference:: catalogue::
 
 # The documentation builds without a warning.
 docs:
@@ -61,7 +61,7 @@ demo:
 
 # The deterministic simulation over many seeds: `just simulate 10000`.
 simulate seeds="2000":
-    SIMULATION_SEEDS={{ seeds }} cargo test --locked --profile simulation --test simulation -- --nocapture
+    SIMULATION_SEEDS={{ seeds }} cargo test --locked --profile simulation --test simulation -- --nocapture --skip crash::
 
 # One seed of the simulation, step by step.
 replay seed:
@@ -69,11 +69,11 @@ replay seed:
 
 # The daemon dies at every exchange of every scenario, in three ways, and its successor at every exchange of the recovery.
 crash:
-    CRASH_EVERYTHING=1 cargo test --locked --profile simulation --test crash -- --nocapture --test-threads 1
+    CRASH_EVERYTHING=1 cargo test --locked --profile simulation --test simulation -- --nocapture --test-threads 1 crash::
 
 # One death, step by step: `just crash-one 'clone; deleted meanwhile' '4103 Frozen'`.
 crash-one scenario at="":
-    CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test crash -- --nocapture --ignored one_crash
+    CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test simulation -- --nocapture --ignored one_crash
 
 # Changes one file in each of many small ways, and says which changes no unit test notices (needs cargo-mutants):
 # `just mutants src/queue/state.rs`. Tests of the file's folder run, or those that are named: `just mutants src/roles/kit/reconcile.rs roles::`.

@@ -28,6 +28,7 @@ fn decisions(criterion: &mut Criterion) {
         volume: Some(&volume),
         node: Node::Id(&node),
         rules: &rules,
+        others: &[],
         forced,
         done,
     };

@@ -35,7 +35,7 @@
 //! | [`cli`] | arguments to a command | `process`, `config` |
 //! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
 //!
-//! `tests/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no
+//! `tests/rules/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no
 //! I/O and uses no clock, and that files do not import each other in a cycle.
 //!
 //! # Decisions

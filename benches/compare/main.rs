@@ -12,7 +12,7 @@
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
 //! [`contender::Contender`], its work one more [`workload::Workload`]. What is computed without a cluster is tested by
-//! `tests/comparison.rs`.
+//! `tests/rules/comparison.rs`.
 
 #![expect(
     clippy::unwrap_used,

@@ -60,7 +60,7 @@ pub enum JournalError {
     Withdrawn,
     /// An entry that is no longer needed is still on its object.
     #[error("the entry of the volume cannot be removed from the journal yet")]
-    Kept(#[source] Option<Box<JournalError>>),
+    Kept(#[source] Option<Box<Self>>),
     /// The term has ended.
     #[error("nothing is written to the journal")]
     TermOver(#[from] TermOver),

@@ -14,13 +14,13 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, info_span};
 
-use crate::boundary::{Boundary, LATENCY};
+use super::boundary::{Boundary, LATENCY};
+use super::scenario::Scenario;
+use super::verdict;
+use super::world::{World, config, snapshot_config};
 use crate::invariants::Invariant;
 use crate::logs::{self, Listen};
-use crate::scenario::Scenario;
 use crate::trace::Trace;
-use crate::verdict;
-use crate::world::{World, config, snapshot_config};
 
 /// When simulated time begins.
 const EPOCH: &str = "2026-01-01T00:00:00Z";

@@ -6,8 +6,8 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method, Node, Profi
 use serde_json::json;
 use tonic::Code;
 
-use crate::play::Death;
-use crate::world::{DATA, MARKER, SOURCE, World, ZONE};
+use super::play::Death;
+use super::world::{DATA, MARKER, SOURCE, World, ZONE};
 
 /// The setting that there is no journal.
 const NO_JOURNAL: &str = "durableIntent: false";

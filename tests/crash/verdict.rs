@@ -1,15 +1,16 @@
 //! What must hold at every step, and in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
 use serde_json::Value;
 
+use super::scenario::End;
+use super::world::{World, finalizers, is_deleting, name, text};
 use crate::invariants::Invariant;
-use crate::scenario::End;
 use crate::trace::Trace;
-use crate::world::{World, finalizers, is_deleting, name, text};
 
 /// What ours is called on others' objects.
 const OURS: &str = "csi-control-plane.io/";
@@ -228,13 +229,13 @@ fn books_that_differ_are_noticed() {
 
     let clock = Clock::system();
     let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
-    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Default::default() };
+    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Arc::default() };
     assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
     world.driver.seed(["orphan", "shared"]);
     for (volume, handle) in [("one", "shared"), ("two", "shared"), ("three", "missing")] {
         world.create(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": volume },
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
-                "csi": { "driver": crate::world::DRIVER, "volumeHandle": handle } } }));
+                "csi": { "driver": super::world::DRIVER, "volumeHandle": handle } } }));
     }
     world.claim("data", json!({}));
     let something = json!({ "metadata": { "annotations": { "csi-control-plane.io/something": "{}" },
@@ -242,7 +243,7 @@ fn books_that_differ_are_noticed() {
     let patch = csi_control_plane::sandbox::api::PatchBody::Merge(something);
     world.api.patch::<k8s_openapi::api::core::v1::PersistentVolumeClaim>("default", "data", patch).unwrap();
     world.create(json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "1234": "{}" },
-        "metadata": { "name": "segment", "namespace": "kube-system", "labels": { crate::world::JOURNAL: crate::world::DRIVER } } }));
+        "metadata": { "name": "segment", "namespace": "kube-system", "labels": { super::world::JOURNAL: super::world::DRIVER } } }));
     let wrong = in_the_end(&world, &[("data", End::Bound)]);
     for expected in [
         "leak: nobody tells of orphan",

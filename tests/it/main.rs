@@ -25,6 +25,13 @@
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
 //!
+//! Beside them, in the same executable, as one more costs more to link than it is worth:
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`process`] | `tests/process`: the binary as a process of its own |
+//! | [`conformance`], [`conformance_here`] | `tests/conformance`: what a kube-apiserver answers, asked of the sandbox's API |
+//!
 //! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
@@ -36,6 +43,10 @@ mod balance;
 mod burst;
 mod cable;
 mod claims;
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../conformance/sandbox.rs"]
+mod conformance_here;
 mod deadlines;
 mod drift;
 mod driver;
@@ -51,6 +62,8 @@ mod modify;
 mod node_rows;
 mod nodes;
 mod objects;
+#[path = "../process/mod.rs"]
+mod process;
 mod provision_across;
 mod provision_claims;
 mod provision_deletion;

@@ -70,9 +70,9 @@ async fn finds_unreadable(which: usize) {
     let third = if second.is_none() { Some(world.daemon_on("third", supplier(json!({}))).await) } else { None };
     world.supplied_with(&begun).await;
     world.supplied_with(&next).await;
-    if third.is_some() {
+    if let Some(third) = &third {
         // An object that was created again is a copy, and its entry is left for people.
-        world.page_names(third.as_ref().unwrap(), &["it is a copy"]).await;
+        world.page_names(third, &["it is a copy"]).await;
         world.patch_segment(&name, json!({ "data": { &uid: null } })).await;
     }
     world.journal_is_empty().await;

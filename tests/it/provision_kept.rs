@@ -37,7 +37,7 @@ impl World {
         let (uid, text) = (self.claim_uid(&claim).await, self.recorded(&claim).await);
         self.driver().release();
         let volume = self.supplied_with(&claim).await;
-        let handle = handle_of(&volume).unwrap().1.to_owned();
+        let handle = handle_of(&volume).unwrap().1.clone();
         Made { claim, volume: volume.name_any(), handle, entry: [(uid, text)].into() }
     }
 
@@ -123,7 +123,7 @@ async fn j8_while_the_journal_cannot_be_written_a_volume_that_is_kept_waits() {
     world.ground().grant(&host, &rights(&world, &config, Some(("patch", "configmaps")))).await;
     world.driver().release();
     let volume = world.supplied_with(&claim).await;
-    let handle = handle_of(&volume).unwrap().1.to_owned();
+    let handle = handle_of(&volume).unwrap().1.clone();
     let made = Made { claim, volume: volume.name_any(), handle, entry: BTreeMap::new() };
     world.begin_to_keep(&made).await;
     let refused = |metrics: &str| {
@@ -244,7 +244,7 @@ async fn j10_an_old_entry_that_names_a_volume_to_discard_deletes_nothing_that_wa
     let entry = world.journal_until("a volume to discard", |it| discards(it.get(&uid))).await;
     world.driver().clear_faults();
     let volume = world.supplied_with(&claim).await;
-    let handle = handle_of(&volume).unwrap().1.to_owned();
+    let handle = handle_of(&volume).unwrap().1.clone();
     let made = Made { claim, volume: volume.name_any(), handle, entry };
     world.keep(&made).await;
     first.kill();

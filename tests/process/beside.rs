@@ -12,8 +12,8 @@ use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::{Program, eventually, get, role};
-use crate::theatre::{DRIVER, Theatre};
+use super::program::{Program, eventually, get, role};
+use super::theatre::{DRIVER, Theatre};
 
 /// Where the driver's socket is on the played host.
 const ON_HOST: &str = "/var/lib/kubelet/plugins/demo/csi.sock";

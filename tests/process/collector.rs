@@ -14,7 +14,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-use crate::program::eventually;
+use super::program::eventually;
 
 /// What it does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

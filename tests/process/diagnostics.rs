@@ -14,12 +14,12 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::beside;
-use crate::collector::Collector;
-use crate::exposition::{Family, parse};
-use crate::program::{Program, eventually, get, role};
-use crate::rbac_snapshots;
-use crate::theatre::{DRIVER, Theatre, node_id};
+use super::beside;
+use super::collector::Collector;
+use super::exposition::{Family, parse};
+use super::program::{Program, eventually, get, role};
+use super::rbac_snapshots;
+use super::theatre::{DRIVER, Theatre, node_id};
 
 /// Only a fault of ours would make them appear.
 const ACCIDENTS: [&Metric; 2] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES];

@@ -6,9 +6,9 @@ use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use serde_json::Value;
 
-use crate::commits::Commit;
-use crate::program::{Program, role};
-use crate::theatre::{LEASE, Theatre};
+use super::commits::Commit;
+use super::program::{Program, role};
+use super::theatre::{LEASE, Theatre};
 
 const DOWN: Duration = Duration::from_millis(200);
 

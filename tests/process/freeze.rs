@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 
-use crate::program::{eventually, role};
-use crate::theatre::{LEASE, Theatre};
+use super::program::{eventually, role};
+use super::theatre::{LEASE, Theatre};
 
 /// How often a leader renews its Lease, as configured in the theatre.
 const RETRY_PERIOD: Duration = Duration::from_millis(500);

@@ -2,8 +2,8 @@
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 
-use crate::commits::Commit;
-use crate::theatre::{AT_ONCE, LEASE, Theatre};
+use super::commits::Commit;
+use super::theatre::{AT_ONCE, LEASE, Theatre};
 
 #[tokio::test]
 async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standby_attaches_at_once() {
@@ -99,7 +99,7 @@ async fn two_starters_make_one_leader_and_a_standby_that_knows_it() {
     let (leading, following) = if leader == "daemon-a" { (0, 1) } else { (1, 0) };
     let first = daemons[leading].is("serving").await;
     let second = daemons[following].is("standby").await;
-    let holder = |status: &serde_json::Value| crate::program::role(status, "attacher")["leader"].clone();
+    let holder = |status: &serde_json::Value| super::program::role(status, "attacher")["leader"].clone();
     assert_eq!(holder(&first), holder(&second));
     theatre.commits.assert_one_leader(LEASE);
 }

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use kube::ResourceExt as _;
 use serde_json::json;
 
-use crate::commits::{Commit, DAEMONS};
-use crate::program::{Program, eventually};
-use crate::theatre::{AT_ONCE, DRIVER, LEASE, Theatre};
+use super::commits::{Commit, DAEMONS};
+use super::program::{Program, eventually};
+use super::theatre::{AT_ONCE, DRIVER, LEASE, Theatre};
 
 /// How many volumes come, and how many go.
 const EACH: usize = 6;

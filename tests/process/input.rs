@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::program::run;
+use super::program::run;
 
 const WRONG: &str = "\
 csi:

@@ -6,8 +6,8 @@ use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::program::Program;
-use crate::theatre::{Theatre, attachment_object, volume_object};
+use super::program::Program;
+use super::theatre::{Theatre, attachment_object, volume_object};
 
 /// In the volume's Secret.
 const PASSWORD: &str = "open-sesame-4711";

@@ -6,8 +6,8 @@ use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::program::{Program, eventually, role};
-use crate::theatre::Theatre;
+use super::program::{Program, eventually, role};
+use super::theatre::Theatre;
 
 /// It ends with exit code 1 and all of this in the last line of its log, which is as much JSON as the others.
 async fn fails(mut daemon: Program, says: &[&str]) {

@@ -15,10 +15,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::program::{Program, eventually, run};
-use crate::rbac_claims;
-use crate::rbac_snapshots;
-use crate::theatre::{DRIVER, LEASE, Theatre, attachment_object, volume_object};
+use super::program::{Program, eventually, run};
+use super::rbac_claims;
+use super::rbac_snapshots;
+use super::theatre::{DRIVER, LEASE, Theatre, attachment_object, volume_object};
 
 pub(crate) const USER: &str = "daemon-limited";
 /// What this role may not do is tried on a real authorizer alone, one right after the other: `tests/cluster/rights.rs`.
@@ -268,7 +268,7 @@ async fn the_rights_that_check_prints_are_enough_for_all_that_each_role_does() {
         let done = AssertUnwindSafe((part.done)(&theatre)).catch_unwind().await;
         assert!(done.is_ok(), "{}: {}", part.name, daemon.stderr());
         daemon
-            .shows("the role is served", |status| crate::program::role(status, part.name)["state"] == "serving")
+            .shows("the role is served", |status| super::program::role(status, part.name)["state"] == "serving")
             .await;
         let refused = theatre.testbed.api.audit().matching(|entry| entry.code == 403);
         assert!(refused.is_empty(), "{}: {refused:#?}", part.name);

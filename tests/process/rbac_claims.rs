@@ -11,9 +11,9 @@ use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use crate::program::eventually;
-use crate::rbac::{USER, conflict};
-use crate::theatre::{DRIVER, NODE, Theatre, node_id};
+use super::program::eventually;
+use super::rbac::{USER, conflict};
+use super::theatre::{DRIVER, NODE, Theatre, node_id};
 
 const ZONE: &str = "topology.example.com/zone";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";

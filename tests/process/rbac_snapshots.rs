@@ -9,9 +9,9 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::program::eventually;
-use crate::rbac::{USER, conflict};
-use crate::theatre::{DRIVER, Theatre};
+use super::program::eventually;
+use super::rbac::{USER, conflict};
+use super::theatre::{DRIVER, Theatre};
 
 const API: &str = "snapshot.storage.k8s.io/v1";
 const PREFIX: &str = "snapshot.storage.kubernetes.io";

@@ -10,9 +10,9 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
 use csi_control_plane::sandbox::testbed::TestBed;
 use serde_json::{Value, json};
 
-use crate::commits::Commit;
-use crate::program::{Program, eventually, role};
-use crate::theatre::{LEASE, Theatre};
+use super::commits::Commit;
+use super::program::{Program, eventually, role};
+use super::theatre::{LEASE, Theatre};
 
 const USER: &str = "daemon-reload";
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::driver::{Action, Fault, GIB, Method, Node, Pool, Profile};
 
-use crate::program::{Program, run};
-use crate::theatre::{AT_ONCE, Theatre};
+use super::program::{Program, run};
+use super::theatre::{AT_ONCE, Theatre};
 
 #[tokio::test]
 async fn the_story_with_the_demo_driver_comes_to_its_end() {

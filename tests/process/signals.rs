@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 
-use crate::commits::Commit;
-use crate::theatre::{AT_ONCE, Theatre};
+use super::commits::Commit;
+use super::theatre::{AT_ONCE, Theatre};
 
 #[tokio::test]
 async fn a_second_sigterm_ends_it_at_once_with_exit_code_1_and_leaves_the_lease_to_expire() {

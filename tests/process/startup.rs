@@ -6,8 +6,8 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixListener;
 
-use crate::program::{Answer, Program, eventually};
-use crate::theatre::{DRIVER, Theatre};
+use super::program::{Answer, Program, eventually};
+use super::theatre::{DRIVER, Theatre};
 
 /// Waits until `/readyz` fails with this in its text.
 async fn not_ready(daemon: &Program, reason: &str) -> Answer {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tonic::Code;
 
-use crate::commits::{Commit, Commits};
-use crate::program::{Program, eventually};
+use super::commits::{Commit, Commits};
+use super::program::{Program, eventually};
 
 /// The driver's name.
 pub(crate) const DRIVER: &str = "demo.csi.example.com";

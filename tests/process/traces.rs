@@ -7,10 +7,10 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use serde_json::{Value, json};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
-use crate::collector::{Collector, Mood, Seen};
-use crate::exposition::parse;
-use crate::program::{Program, eventually};
-use crate::theatre::{DRIVER, NODE, Theatre};
+use super::collector::{Collector, Mood, Seen};
+use super::exposition::parse;
+use super::program::{Program, eventually};
+use super::theatre::{DRIVER, NODE, Theatre};
 
 /// Sends each span as soon as it may.
 const EAGER: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "50");

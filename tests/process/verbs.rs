@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::program::run;
-use crate::schema;
+use super::program::run;
+use super::schema;
 
 const REFERENCE: &str = "config/reference.yaml";
 const MINIMAL: &str = "config/minimal.yaml";

@@ -13,6 +13,8 @@
 //! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of snapshots that
 //! are made and deleted.
 //!
+//! `crash` is another kind of play on the same ground: the daemon dies at every exchange.
+//!
 //! `invariants` says what each of these is. `mutants` are daemons that are broken on purpose, at least one for each invariant: each
 //! must be found out.
 //!
@@ -29,6 +31,8 @@ mod acts;
 mod calls;
 mod changes;
 mod commits;
+#[path = "../crash/mod.rs"]
+mod crash;
 mod deliveries;
 mod ending;
 mod errands;

@@ -1,5 +1,6 @@
 //! Scenarios that need control over the API, which only the sandbox has.
 
+mod attacher_edges;
 mod audit;
 mod faults;
 mod groups;

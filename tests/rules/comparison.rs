@@ -1,32 +1,14 @@
 //! The parts of `benches/compare` that need no cluster: its arithmetic, the sender of each request, and its table.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::cast_precision_loss,
-    reason = "a test may, and counts far below 2^52"
-)]
-
-#[path = "../benches/compare/arithmetic.rs"]
-mod arithmetic;
-#[path = "../benches/compare/counted.rs"]
-mod counted;
-#[path = "../benches/compare/report/mod.rs"]
-#[allow(dead_code, reason = "the bench names more contenders, and writes files")]
-mod report;
-#[path = "../benches/compare/run.rs"]
-mod run;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use arithmetic::{order, percentile, phase, steady_rate};
-use counted::Requests;
-use report::Document;
-use report::lines::{Target, Unit, lines};
-use report::spread::Spread;
-use run::{Occasion, Run};
+use crate::arithmetic::{order, percentile, phase, steady_rate};
+use crate::counted::{self, Requests};
+use crate::report::lines::{Target, Unit, lines};
+use crate::report::spread::Spread;
+use crate::report::{self, Document};
+use crate::run::{Occasion, Run};
 
 fn run(scenario: &str, contender: &str, round: usize, occasion: &str, figures: &[(&str, f64)]) -> Run {
     let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();

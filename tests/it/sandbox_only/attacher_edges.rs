@@ -2,11 +2,7 @@
 //!
 //! Each daemon is the real one, on the sandbox's API and driver, over a simulated network and in paused time.
 
-#![cfg(feature = "sandbox")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so may its helpers")]
-
-#[path = "it/logs.rs"]
-mod logs;
 
 use std::time::Duration;
 
@@ -23,6 +19,8 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
+
+use crate::logs;
 
 const DRIVER: &str = "demo.csi.example.com";
 const LEASE: &str = "external-attacher-leader-demo-csi-example-com";

@@ -1,7 +1,5 @@
 //! Every YAML file that we ship loads and validates, the reference is the defaults, and the tables in `docs/` are true.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so may its helpers")]
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

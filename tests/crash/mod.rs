@@ -19,16 +19,8 @@
 )]
 
 mod boundary;
-#[path = "../simulation/invariants.rs"]
-#[expect(dead_code, reason = "shared with the simulation")]
-mod invariants;
-#[path = "../simulation/logs.rs"]
-mod logs;
 mod play;
 mod scenario;
-#[path = "../simulation/trace.rs"]
-#[expect(dead_code, reason = "shared with the simulation")]
-mod trace;
 mod verdict;
 mod world;
 
@@ -37,8 +29,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::logs::Listen;
 use boundary::{Boundary, Moment, distinct, moments};
-use logs::Listen;
 use play::{Death, Outcome, play};
 use scenario::Scenario;
 

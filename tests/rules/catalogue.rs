@@ -1,7 +1,5 @@
 //! `docs/metrics.md` is generated from the catalogue of metrics: `just docs-update` writes it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
 use std::fmt::Write as _;
 use std::path::Path;
 

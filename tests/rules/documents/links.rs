@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{files, root, shown};
+use super::{files, root, shown};
 
 /// The text without what is shown as it is: code between fences and between backticks.
 fn prose(text: &str) -> String {

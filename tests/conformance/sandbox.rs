@@ -1,18 +1,7 @@
 //! The conformance list on the sandbox's API. `tests/cluster` runs the same list on a real one.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking, and so may its helpers"
-)]
-
-#[path = "mod.rs"]
-mod conformance;
-
 use std::sync::Arc;
 
-use conformance::dialogue::Server;
 use csi_control_plane::process::{Clock, Rng, Tasks};
 use csi_control_plane::sandbox::api::{Api, ApiOptions, Connections, Grant, Identity, serve, tcp_connections};
 use futures::FutureExt as _;
@@ -20,6 +9,8 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::conformance::dialogue::Server;
 
 /// An API in this process, for one case.
 struct Standing {
@@ -78,4 +69,8 @@ async fn standing(api: Api) -> Standing {
     Standing { server, _tasks: tasks }
 }
 
-conformance::conformance_on!(crate::sandbox, crate::sandbox, crate::protecting);
+crate::conformance::conformance_on!(
+    crate::conformance_here::sandbox,
+    crate::conformance_here::sandbox,
+    crate::conformance_here::protecting
+);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{code, imports, is_test_file, rust_files, source};
+use super::{code, imports, is_test_file, rust_files, source};
 
 /// What introduces the name of an item.
 const ITEMS: &[&str] = &["struct", "enum", "trait", "fn", "type", "const", "static", "union", "macro_rules!"];

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::{files, read, root, shown};
+use super::{files, read, root, shown};
 
 fn release(arguments: &[&str]) -> Output {
     Command::new(root().join(".ci/release")).args(arguments).output().unwrap()

@@ -1,24 +1,13 @@
 //! Comments and tests cite `docs/spec`. Each citation names a file, and a section or a row of it, that exist; and each
 //! regression row of a hosted role has tests. `docs/spec/README.md` says how to cite.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use csi_control_plane::roles::ROLES;
 
-#[path = "it/node_rows.rs"]
-mod node_rows;
-#[path = "it/provision_rows.rs"]
-mod provision_rows;
-#[path = "it/resize_rows.rs"]
-mod resize_rows;
-#[path = "it/rows.rs"]
-mod rows;
-#[path = "it/snapshot_rows.rs"]
-mod snapshot_rows;
+use crate::{node_rows, provision_rows, resize_rows, rows, snapshot_rows};
 
 /// A role that this daemon hosts.
 struct Hosted {
@@ -55,7 +44,7 @@ const UNNAMED: &[(&str, &[&str])] = &[
 const SEARCHED: &[&str] = &["src", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];
 const EXTENSIONS: &[&str] = &["rs", "md", "yaml", "tpl"];
 /// What shows how to cite, and so cites what does not exist.
-const EXAMPLES: &[&str] = &["docs/spec/README.md", "tests/citations.rs"];
+const EXAMPLES: &[&str] = &["docs/spec/README.md", "tests/rules/citations.rs"];
 
 /// A section by its number, or a row by its letter and number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use csi_control_plane::roles::ROLES;
 
-use crate::{read, root};
+use super::{read, root};
 
 /// The lines of a table, without its comments.
 fn lines(file: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::{read, root};
+use super::{read, root};
 
 const PAGES: [&str; 2] = ["README.md", "docs/quickstart-kind.md"];
 

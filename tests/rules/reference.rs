@@ -1,8 +1,6 @@
 //! docs/configuration.md is generated from config/reference.yaml, which explains each key, and from the schema, which
 //! has the allowed values: `just docs-update` writes it.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, and so may its helpers")]
-
 use std::fmt::Write as _;
 use std::path::Path;
 
