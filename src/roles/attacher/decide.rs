@@ -22,7 +22,7 @@ use super::attachment::{Attachment, Direction, Source};
 
 use super::error::InvalidAttachment;
 use super::migration;
-pub use super::progress::{Done, Progress};
+pub use super::progress::{Done, Progress, Skip};
 
 /// The parameters of all decisions of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,15 +140,6 @@ pub struct Unpublish {
     pub volume_id: String,
     /// The driver's id of the node.
     pub node_id: String,
-}
-
-/// Why a detach goes on without the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Skip {
-    /// Another attachment needs the volume on the node.
-    Shared,
-    /// Only the data of the attachment that this one is a copy of says what to detach.
-    Copied,
 }
 
 /// What to do next for the attachment of `view`.

@@ -5,7 +5,15 @@ use std::collections::BTreeMap;
 use crate::roles::kit::Secret;
 
 use super::attachment::Direction;
-use super::decide::Skip;
+
+/// Why a detach goes on without the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skip {
+    /// Another attachment needs the volume on the node.
+    Shared,
+    /// Only the data of the attachment that this one is a copy of says what to detach.
+    Copied,
+}
 
 /// What one attempt has done so far. It is dropped with the attempt.
 #[derive(Debug, Default)]

@@ -10,10 +10,10 @@ use crate::roles::kit::Secret;
 
 use super::claim::{Claim, ClaimKey};
 use super::error::AttemptError;
-use super::evidence::Evidence;
 use super::phase::Phase;
 use super::state::ClaimState;
 use super::transition::Change;
+use super::view::Evidence;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::SourceObjects;
 

@@ -25,7 +25,7 @@ use crate::cluster::StorageClass;
 
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
-use super::evidence::judge;
+use super::evidence::{Judgement, judge};
 use super::phase::Phase;
 pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::class::is_served;
@@ -116,7 +116,13 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     // A request of an earlier term: nothing is done for it without proof that no PersistentVolume was stored (J10).
     if let Some(plan) = state.plan().filter(|plan| plan.unproven.is_some()) {
-        return judge(view, &plan.request.volume_name);
+        return match judge(view, &plan.request.volume_name) {
+            Judgement::List => Step::Relist,
+            Judgement::ReadHistory => Step::ReadHistory,
+            Judgement::GoOn => Step::Prove,
+            Judgement::Drop => Step::Drop,
+            Judgement::LeaveAlone => Step::LeaveAlone,
+        };
     }
     match state.phase() {
         Phase::Created(made) => match fate_of(view, made.may_be_stored) {

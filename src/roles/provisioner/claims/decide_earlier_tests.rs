@@ -1,7 +1,7 @@
 //! What becomes of a request of an earlier term (J10).
 
 use super::*;
-use crate::roles::provisioner::claims::evidence::Evidence;
+use crate::roles::provisioner::claims::view::Evidence;
 
 /// A claim whose request an earlier term has recorded.
 fn resumed(at: At) -> World {

@@ -11,40 +11,43 @@
 //! The history is short: five minutes by default. That is more than a crash and a take-over take, and less than a backup is old. Without
 //! proof the volume is kept and reported: a leak that is reported is cheap, and data is not.
 
-use super::decide::{NameStatus, Step, View};
+use super::view::{Evidence, NameStatus, View};
 
-/// Whether a PersistentVolume was stored for a request of an earlier term.
+/// What is to be done for a request of an earlier term, for which there is no proof yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Evidence {
-    /// None was ever stored.
-    NeverStored,
-    /// One was stored, though it may be gone.
-    Stored,
-    /// Nobody can say.
-    Unknown,
+pub enum Judgement {
+    /// List claims and PersistentVolumes once: the watches of a new leader may be behind.
+    List,
+    /// Read the API's history.
+    ReadHistory,
+    /// No PersistentVolume was ever stored: its work goes on.
+    GoOn,
+    /// A PersistentVolume was stored: nothing is left to do.
+    Drop,
+    /// Nobody can say: the volume is kept and reported.
+    LeaveAlone,
 }
 
-/// What to do for the request of an earlier term in `view`, for which there is no proof yet.
-pub(super) fn judge(view: &View<'_>, volume_name: &str) -> Step {
-    // The watches of a new leader may be behind.
+/// Judges the request of an earlier term in `view`.
+pub fn judge(view: &View<'_>, volume_name: &str) -> Judgement {
     if !view.listed {
-        return Step::Relist;
+        return Judgement::List;
     }
     if view.has_volume {
-        return Step::Drop;
+        return Judgement::Drop;
     }
     let bound = view.claim.volume_name.as_deref().filter(|_| view.present);
     if view.present && bound.is_none() {
-        return Step::Prove;
+        return Judgement::GoOn;
     }
     // Its own PersistentVolume was stored, and is gone. On a node, the one of that name may be another node's.
     if bound == Some(volume_name) && *view.volume != NameStatus::OtherNode {
-        return Step::Drop;
+        return Judgement::Drop;
     }
     match view.attempt.history {
-        None => Step::ReadHistory,
-        Some(Evidence::NeverStored) => Step::Prove,
-        Some(Evidence::Stored) => Step::Drop,
-        Some(Evidence::Unknown) => Step::LeaveAlone,
+        None => Judgement::ReadHistory,
+        Some(Evidence::NeverStored) => Judgement::GoOn,
+        Some(Evidence::Stored) => Judgement::Drop,
+        Some(Evidence::Unknown) => Judgement::LeaveAlone,
     }
 }

@@ -4,8 +4,10 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::phase::Plan;
+use super::states::ClaimStates;
 use crate::cluster::{ApiError, History, PersistentVolume, SmolStr};
-use crate::roles::provisioner::context::Context;
+use crate::election::TermOver;
+use crate::roles::kit::TermScope;
 
 /// What the API has answered in this term.
 #[derive(Debug, Default)]
@@ -31,13 +33,15 @@ impl Answer {
 }
 
 impl Histories {
-    /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all who need the history; the others wait.
+    /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all `states` that need the history; the
+    /// others wait.
     pub async fn since(
         &self,
-        cx: &Context,
+        scope: &TermScope,
+        states: &ClaimStates,
         since: &str,
-    ) -> Result<Result<History, ApiError>, crate::election::TermOver> {
-        let found = cx.scope.clock.now();
+    ) -> Result<Result<History, ApiError>, TermOver> {
+        let found = scope.clock.now();
         let Ok(since) = since.parse::<u128>() else { return Ok(Ok(History::Unknown)) };
         let mut answers = self.0.lock().await;
         loop {
@@ -45,11 +49,11 @@ impl Histories {
                 return Ok(Ok(answer.history.clone()));
             }
             let too_old = answers.iter().filter(|it| it.history == History::Unknown).map(|it| it.since).max();
-            let wanted = cx.states.all().into_iter().filter_map(|state| state.plan().and_then(version));
+            let wanted = states.all().into_iter().filter_map(|state| state.plan().and_then(version));
             let oldest = wanted.filter(|it| too_old.is_none_or(|too_old| *it > too_old)).min();
             let since = oldest.unwrap_or(since).min(since);
-            let asked = cx.scope.clock.now();
-            match cx.scope.api.use_now()?.history::<PersistentVolume>(&since.to_string()).await {
+            let asked = scope.clock.now();
+            match scope.api.use_now()?.history::<PersistentVolume>(&since.to_string()).await {
                 Ok(history) => answers.push(Answer { since, asked, history }),
                 Err(error) => return Ok(Err(error)),
             }

@@ -21,13 +21,13 @@ use super::error::{
     AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD,
     RESCHEDULE, Stop,
 };
-use super::evidence::Evidence;
 use super::finality::Finality;
 use super::observe::{Look, Observed};
 use super::pending_on::Dependency;
 use super::request::RequestError;
 use super::request::{RequestInput, build};
 use super::transition::Change;
+use super::view::Evidence;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
@@ -134,7 +134,7 @@ impl Look<'_> {
         let cx = self.cx;
         let Some(plan) = self.known().plan() else { return Ok(Evidence::Unknown) };
         let since = plan.unproven.clone().unwrap_or_default();
-        let history = attempt.park(&cx.scope.term, cx.histories.since(cx, &since)).await??;
+        let history = attempt.park(&cx.scope.term, cx.histories.since(&cx.scope, &cx.states, &since)).await??;
         let History::Whole(changed) = history.map_err(|error| HISTORY.failed(error))? else {
             return Ok(Evidence::Unknown);
         };

@@ -4,8 +4,18 @@ use crate::cluster::StorageClass;
 
 use super::claim::Claim;
 use super::error::InvalidClaim;
-use super::evidence::Evidence;
 use super::state::ClaimState;
+
+/// What the API's history says of a request of an earlier term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// No PersistentVolume was ever stored for it.
+    NeverStored,
+    /// One was stored, though it may be gone.
+    Stored,
+    /// The history is not complete.
+    Unknown,
+}
 
 /// What is the same for every claim of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
