@@ -72,7 +72,7 @@ impl<W> Ledger<W> {
         self.segments.iter().enumerate().flat_map(|(n, segment)| segment.foreign.iter().map(move |it| (n, it)))
     }
 
-    /// Waits until nothing of this key is on any object, and no write of ours can put it there again (J8). `None`: so it is already.
+    /// Waits until nothing of this key is on any object (J8). `None`: so it is already.
     pub(in crate::journal) fn when_gone(&mut self, key: &Key, waiter: W) -> Option<W> {
         if let Some(error) = self.closed.clone() {
             self.settled.push((waiter, Err(error)));
@@ -98,8 +98,10 @@ impl<W> Ledger<W> {
 
     /// Whether no successor can find an entry of this key that it would act on.
     pub(in crate::journal) fn is_gone(&self, key: &str) -> bool {
+        // A write without a known outcome is read back soon. What lands even later is removed as soon as it is noticed.
         let may_have = |segment: &super::Segment| {
-            segment.copies.contains_key(key) || segment.attempted.contains_key(key) || segment.is_writing(key)
+            let is_in_doubt = segment.in_doubt && segment.attempted.contains_key(key);
+            is_in_doubt || segment.copies.contains_key(key) || segment.is_writing(key)
         };
         let is_left = self.left.contains_key(key);
         !self.entries.contains_key(key) && (is_left || !self.segments.iter().any(may_have))

@@ -82,7 +82,8 @@ async fn live(struck: Struck, how: &str, action: Action) {
     let fault = match struck {
         Struck::Read => early.unwrap(),
         Struck::First => strike("create", 1),
-        Struck::Tidying => strike("patch", 1),
+        // The entry itself comes first.
+        Struck::Tidying => strike("patch", 2),
         Struck::Next => {
             let before = world.claim("before", &class, json!({})).await;
             world.supplied_with(&before).await;
@@ -137,7 +138,9 @@ async fn a_final_error_is_heeded_although_the_entry_cannot_be_removed() {
     let daemon = world.supplier(json!({ "retry": { "infeasible": "300s" } })).await;
     let class = world.class("class", json!({})).await;
     let patches = by_daemon(&world).verb("patch").resource("configmaps");
-    let fault = api(&world).faults().add(Fault::on(patches, Action::Refuse(Rejection::internal("struck"))));
+    // Every write but the first one, which adds the entry.
+    let refusal = Fault::on(patches, Action::Refuse(Rejection::internal("struck"))).nth(2).times(1_000_000);
+    let fault = api(&world).faults().add(refusal);
     world.driver().inject(create(driver::Action::fail(Code::InvalidArgument, "no such colour")).once());
     let claim = world.claim("claim", &class, json!({})).await;
     world.claim_told(&claim, "ProvisioningFailed", "no such colour").await;

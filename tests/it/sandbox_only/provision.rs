@@ -64,7 +64,9 @@ async fn a_lone_claim_becomes_a_volume_by_two_writes_and_one_that_tidies_and_goe
     world.delete_claim(&claim).await;
     world.gone::<PersistentVolume>(&name).await;
     let ours: Vec<_> = provisioned(&world).into_iter().filter(|it| !it.contains("volumeattachments")).collect();
-    let (deletes, patches): (Vec<_>, Vec<_>) = ours.iter().partition(|it| it.starts_with("delete"));
+    let (deletes, mut patches): (Vec<_>, Vec<_>) = ours.iter().partition(|it| it.starts_with("delete"));
+    // Both roles take their finalizers off at the same time: who comes second looks again.
+    patches.retain(|it| !it.ends_with(" 422"));
     assert_eq!(deletes, ["delete persistentvolumes 200"]);
     assert!(patches.len() <= 2, "one of ours, one of the attacher's: {patches:?}");
     assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 2, "exactly one DeleteVolume each");

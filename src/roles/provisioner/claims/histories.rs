@@ -1,5 +1,8 @@
 //! The API's history of PersistentVolumes, read once for all requests of an earlier term that need it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -13,19 +16,23 @@ use crate::roles::kit::TermScope;
 #[derive(Debug, Default)]
 pub struct Histories(Mutex<Vec<Answer>>);
 
+/// How long an answer counts. So all requests of an earlier term share a few answers, however many they are; and nothing of the last leader
+/// that lands so late can have been stored, used and deleted since.
+const COUNTS: Duration = Duration::from_secs(10);
+
 /// One answer.
 #[derive(Debug)]
 struct Answer {
     since: u128,
     asked: Instant,
-    history: History,
+    history: Arc<History>,
 }
 
 impl Answer {
-    /// Whether it answers for a request that was recorded after this version, and that this term has found at this time.
-    fn covers(&self, since: u128, found: Instant) -> bool {
-        match self.history {
-            History::Whole(_) => self.since <= since && self.asked >= found,
+    /// Whether it answers now for a request that was recorded after this version.
+    fn covers(&self, since: u128, now: Instant) -> bool {
+        match *self.history {
+            History::Whole(_) => self.since <= since && now <= self.asked + COUNTS,
             // An older version is no better.
             History::Unknown => since <= self.since,
         }
@@ -40,22 +47,26 @@ impl Histories {
         scope: &TermScope,
         states: &ClaimStates,
         since: &str,
-    ) -> Result<Result<History, ApiError>, TermOver> {
-        let found = scope.clock.now();
-        let Ok(since) = since.parse::<u128>() else { return Ok(Ok(History::Unknown)) };
+    ) -> Result<Result<Arc<History>, ApiError>, TermOver> {
+        let Ok(since) = since.parse::<u128>() else { return Ok(Ok(Arc::new(History::Unknown))) };
         let mut answers = self.0.lock().await;
         loop {
-            if let Some(answer) = answers.iter().find(|answer| answer.covers(since, found)) {
-                return Ok(Ok(answer.history.clone()));
+            if let Some(answer) = answers.iter().find(|answer| answer.covers(since, scope.clock.now())) {
+                return Ok(Ok(Arc::clone(&answer.history)));
             }
-            let too_old = answers.iter().filter(|it| it.history == History::Unknown).map(|it| it.since).max();
+            let too_old = answers.iter().filter(|it| *it.history == History::Unknown).map(|it| it.since).max();
             let wanted = states.all().into_iter().filter_map(|state| state.plan().and_then(version));
             let oldest = wanted.filter(|it| too_old.is_none_or(|too_old| *it > too_old)).min();
-            let since = oldest.unwrap_or(since).min(since);
+            let from = oldest.unwrap_or(since).min(since);
             let asked = scope.clock.now();
-            match scope.api.use_now()?.history::<PersistentVolume>(&since.to_string()).await {
-                Ok(history) => answers.push(Answer { since, asked, history }),
+            let history = match scope.api.use_now()?.history::<PersistentVolume>(&from.to_string()).await {
+                Ok(history) => Arc::new(history),
                 Err(error) => return Ok(Err(error)),
+            };
+            answers.push(Answer { since: from, asked, history: Arc::clone(&history) });
+            // However long it took.
+            if *history != History::Unknown || from == since {
+                return Ok(Ok(history));
             }
         }
     }

@@ -135,7 +135,8 @@ impl Look<'_> {
         let Some(plan) = self.known().plan() else { return Ok(Evidence::Unknown) };
         let since = plan.unproven.clone().unwrap_or_default();
         let history = attempt.park(&cx.scope.term, cx.histories.since(&cx.scope, &cx.states, &since)).await??;
-        let History::Whole(changed) = history.map_err(|error| HISTORY.failed(error))? else {
+        let history = history.map_err(|error| HISTORY.failed(error))?;
+        let History::Whole(changed) = history.as_ref() else {
             return Ok(Evidence::Unknown);
         };
         // On a node, the PersistentVolume of that name may be another node's.
