@@ -85,7 +85,6 @@ mod scenarios {
     pub(crate) mod provision_journal;
     pub(crate) mod provision_journal_faults;
     pub(crate) mod provision_kept;
-    pub(crate) mod provision_kept;
     pub(crate) mod provision_leaks;
     pub(crate) mod provision_nodes;
     pub(crate) mod provision_nodes_gone;
