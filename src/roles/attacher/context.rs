@@ -71,7 +71,7 @@ pub struct Objects {
     pub volume: Option<Arc<PersistentVolume>>,
     /// The node that it names.
     pub node: Option<Arc<CsiNode>>,
-    /// Where our other attachments that are wanted have the same volume: [`Context::others_of`].
+    /// Where our other attachments that are wanted have the same volume: `Context::others_of`.
     pub others: Vec<Unpublish>,
 }
 
