@@ -167,21 +167,27 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
         // Its driver takes its time.
         let before = asked(&lost);
         lost.driver.inject(create(Action::Hold));
-        let _alive = lost.daemon(&world, json!({})).await;
+        let alive = lost.daemon(&world, json!({})).await;
         lost.driver_until("the volume is asked for", |it| it.calls_of(Method::CreateVolume).len() > before).await;
         // Its Node goes, and it does not know.
         world.lose(&lost).await;
         other.driver.inject(create(Action::Hold));
         let _successor = other.daemon(&world, json!({})).await;
         other.driver_until("the other is asked for it", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+        // The first daemon has heard of that once it has heard of what came later.
+        let later = world.claim("later", &class, json!({})).await;
+        world.select(&later, Some(&other.node)).await;
+        other.driver_until("the other is asked for both", |it| it.calls_of(Method::CreateVolume).len() == 2).await;
+        world.page_names(&alive, &[&later]).await;
         let of_other = world.segments_of(&other.node).await;
-        assert_eq!(entries(&of_other).len(), 1);
+        assert_eq!(entries(&of_other).len(), 2);
         lost.driver.release();
         lost.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
         assert_eq!(world.segments_of(&other.node).await, of_other);
         other.driver.release();
         world.on_node(&claim, &other).await;
-        assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 1));
+        world.on_node(&later, &other).await;
+        assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 2));
         world.journal_is_empty().await;
     }
 }
