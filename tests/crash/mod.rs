@@ -183,10 +183,10 @@ fn a_provision_is_two_writes_one_call_and_a_write_that_tidies_and_a_deletion_two
         whats(&scenario::deletion()),
         [
             "DeleteVolume",
+            // Of the volume's creation, which the journal has kept until now: it goes before the object can (J8).
+            "patch configmaps",
             "delete persistentvolumes",
-            "patch persistentvolumes",
-            // Of the volume's creation, which the journal has kept until now.
-            "patch configmaps"
+            "patch persistentvolumes"
         ]
     );
 }
