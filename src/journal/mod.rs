@@ -54,5 +54,5 @@ pub use format::Content;
 pub use journal::{Journal, LeftReason, LeftRow, Opened, Row};
 pub use ledger::JournalStatus;
 pub use place::{Place, SEGMENTS};
-pub use rights::{delete_segments, nodes, rules};
+pub use rights::{Deleted, delete_segments, nodes, rules};
 pub use unreadable::{Unreadable, UnreadableReason};

@@ -105,8 +105,11 @@ async fn what_a_node_that_is_gone_had_begun_for_a_claim_that_was_deleted_goes_wi
         world.claim_gone(&claim).await;
         assert!(world.is_recorded(&claim).await);
         world.lose(&lost).await;
+        let (mut told, _log) =
+            crate::logs::count("a node is gone with its journal: the volume may be left over in its storage");
         let _other = other.daemon(&world, section).await;
         world.segments_gone(&lost.node).await;
+        told.wait_for(|told| *told == 1).await.unwrap();
         other.assert_left_alone();
     }
 }

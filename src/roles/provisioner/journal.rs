@@ -166,14 +166,34 @@ pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Ve
 }
 
 impl Context {
-    /// Deletes the journal of a node that is gone: its driver is gone, too, so nobody can finish the requests.
+    /// Deletes the journal of a node that is gone: its driver is gone, too, so nobody can finish the requests. The log names each of them,
+    /// because the storage of the node may have the volume. A node that the API has is not gone, whatever the cache says.
     pub(super) async fn node_is_gone(&self, node: &str) {
-        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return };
-        match journal::delete_segments(api, &place(namespace, &self.rules.driver, Some(node))).await {
-            Ok(0) => {}
-            Ok(objects) => info!(node, objects, "deleted the journal of a node that is gone"),
-            Err(error) => warn!(node, error = %ErrorChain(&error), "cannot delete the journal of a node that is gone"),
+        if let Err(error) = self.delete_lost_journal(node).await {
+            warn!(node, error = %ErrorChain(&error), "cannot delete the journal of a node that is gone");
         }
+    }
+
+    async fn delete_lost_journal(&self, node: &str) -> Result<(), ApiError> {
+        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+        if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_some() {
+            return Ok(());
+        }
+        let deleted = journal::delete_segments::<Entry>(api, &place(namespace, &self.rules.driver, Some(node))).await?;
+        for (uid, entry) in &deleted.entries {
+            let (claim, volume) = match entry {
+                Some(entry) => (entry.key().to_string(), volume_of(entry)),
+                None => (String::new(), String::new()),
+            };
+            warn!(
+                node,
+                uid, claim, volume, "a node is gone with its journal: the volume may be left over in its storage"
+            );
+        }
+        if deleted.objects > 0 {
+            info!(node, objects = deleted.objects, "deleted the journal of a node that is gone");
+        }
+        Ok(())
     }
 
     /// Deletes the journals of nodes that are gone: once when the term begins, and then once an hour.
@@ -191,9 +211,7 @@ impl Context {
         let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
         let nodes: BTreeSet<String> = journal::nodes(api, namespace, &self.rules.driver).await?;
         for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
-            if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_none() {
-                self.node_is_gone(node).await;
-            }
+            self.node_is_gone(node).await;
         }
         Ok(())
     }
