@@ -213,6 +213,13 @@ impl<K: Cached> Cache<K> {
         let _ = lists.wait_for(|lists| lists.done >= mine).await;
     }
 
+    /// The API has an older version of an object than the cache: its storage was restored from a backup. A list is requested, which
+    /// replaces every object.
+    pub(crate) fn went_back(&self) {
+        self.0.store.write().unwrap_or_else(PoisonError::into_inner).go_back();
+        self.0.lists.send_modify(|lists| lists.asked += 1);
+    }
+
     /// Waits until a list is requested that has not begun.
     pub(super) async fn relist_asked(&self) {
         let _ = self.0.lists.subscribe().wait_for(|lists| lists.asked > lists.begun).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use kube::core::Status;
 
 use super::names::ObjectName;
+use super::objects::Cached;
 
 /// The longest `Retry-After` that is obeyed. A proxy in front of the API may send an hour or more, but work should not
 /// wait longer than its own back-off.
@@ -164,6 +165,11 @@ pub(super) enum Cause {
     Unnameable,
     #[error("the leadership term ended before it was sent")]
     NotPermitted,
+    #[error(
+        "it is at version {read} there, and this process has read version {held}: the API's storage was restored from a backup. Restart \
+         all controllers of the cluster, as Kubernetes recommends; meanwhile all objects of this kind are listed again"
+    )]
+    WentBack { read: u128, held: u128 },
     #[error("the request cannot be put into words")]
     Request(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -174,6 +180,13 @@ impl ApiError {
     pub(crate) fn for_test(kind: ApiErrorKind, object: ObjectName) -> Self {
         let cause = Arc::new(Cause::NoAnswer(Duration::ZERO));
         Self { verb: Verb::Patch, resource: "tests".to_owned(), object, kind, retry_after: None, cause }
+    }
+
+    /// The API has answered with an older version of an object than it has before.
+    pub(crate) fn went_back<K: Cached>(object: ObjectName, read: u128, held: u128) -> Self {
+        let cause = Arc::new(Cause::WentBack { read, held });
+        let resource = <K::Kind as kube::Resource>::plural(&()).into_owned();
+        Self { verb: Verb::Get, resource, object, kind: ApiErrorKind::Unexpected, retry_after: None, cause }
     }
 
     /// The class of the failure.

@@ -12,9 +12,9 @@
 //!
 //! Lists must be consistent reads (no `resourceVersion=0`): otherwise "missing" would not mean "gone".
 //!
-//! If the server's versions went backwards (because its database was restored from a backup), its events are ignored
-//! until the versions have caught up. For this reason Kubernetes recommends to restart every controller after a
-//! restore.
+//! If the server's versions went backwards (because its database was restored from a backup), its events are ignored until the versions
+//! have caught up, or until a second read has shown it ([`Fanout::go_back`]): then the next list replaces every object. Kubernetes
+//! recommends to restart every controller after a restore.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -72,6 +72,8 @@ pub struct Fanout<K> {
     round: u64,
     /// Objects from before this list have other fields than new objects.
     refitted: u64,
+    /// This list replaces every object from before it, because the server's versions went backwards.
+    went_back: u64,
 }
 
 /// Hash of a value, and the object's name, in one flat set: most values have one name, and one set per value would need
@@ -87,7 +89,7 @@ struct Held<K> {
 
 impl<K> Default for Fanout<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0 }
+        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0 }
     }
 }
 
@@ -95,6 +97,11 @@ impl<K: Cached> Fanout<K> {
     /// From now on, objects have other fields. The next list replaces all objects, also those with the same version.
     pub fn refit(&mut self) {
         self.refitted = self.round + 1;
+    }
+
+    /// The server's versions went backwards: the next list replaces all objects, also by older versions.
+    pub fn go_back(&mut self) {
+        self.went_back = self.round + 1;
     }
 
     /// Applies an event and returns the changes, in order.
@@ -149,14 +156,18 @@ impl<K: Cached> Fanout<K> {
 
     fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
         let mut changes = Vec::new();
-        let (round, refitted) = (self.round, self.refitted);
+        let (round, refitted, went_back) = (self.round, self.refitted, self.went_back);
+        let is_undone = |held: &Held<K>| {
+            let is_other = held.object.meta().resource_version != object.meta().resource_version;
+            origin == Origin::Relist && held.round < went_back && round >= went_back && is_other
+        };
         let is_refit = |held: &Held<K>| {
             let is_same = held.object.meta().uid == object.meta().uid
                 && held.object.meta().resource_version == object.meta().resource_version;
             origin == Origin::Relist && held.round < refitted && round >= refitted && is_same && *held.object != object
         };
         match self.held.get_mut(name) {
-            Some(held) if !is_newer(&object, &held.object) && !is_refit(held) => return changes,
+            Some(held) if !is_newer(&object, &held.object) && !is_refit(held) && !is_undone(held) => return changes,
             Some(held) if held.object.meta().uid == object.meta().uid => {
                 let new = Arc::new(object);
                 let old = std::mem::replace(&mut held.object, Arc::clone(&new));

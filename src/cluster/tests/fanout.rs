@@ -55,6 +55,19 @@ fn r44_a_namesake_is_delivered_as_a_delete_and_an_add() {
 }
 
 #[test]
+fn a_list_after_the_versions_went_back_replaces_every_object_and_the_next_one_does_not() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 7), attachment("b", "u2", 8)]);
+    let restored = [attachment("a", "u1", 3), attachment("b", "u2", 8)];
+    assert_eq!(listed(&mut fanout, &restored), [], "nobody has noticed yet");
+    fanout.go_back();
+    assert_eq!(listed(&mut fanout, &restored), [(at("u1", 7), at("u1", 3), Origin::Relist)]);
+    assert_eq!(listed(&mut fanout, &[attachment("a", "u1", 2), attachment("b", "u2", 8)]), []);
+    let changes = fanout.apply(News::Applied(attachment("a", "u1", 4)));
+    assert_eq!(summary(&changes), [(at("u1", 3), at("u1", 4), Origin::Watch)]);
+}
+
+#[test]
 fn r48_our_own_write_counts_at_once_and_older_news_does_not_undo_it() {
     let mut fanout = Fanout::default();
     listed(&mut fanout, &[attachment("a", "u1", 1)]);

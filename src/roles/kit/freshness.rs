@@ -44,16 +44,25 @@ pub enum Freshness {
 }
 
 /// Reads an object again for its cache. An absence does not change the cache, because only the watch may remove an
-/// object.
+/// object. An *older* version is an error: the API's storage was restored from a backup, so nothing can be concluded from the cache. A list
+/// is requested that replaces every object.
 pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Result<Freshness, ApiError> {
     let name = ObjectName::of(seen);
     let Some(object) = api.get_opt::<K>(&name).await? else { return Ok(Freshness::Gone) };
     if object.meta().uid != seen.meta().uid {
         return Ok(Freshness::Gone);
     }
+    let read = object.meta().version();
     cache.apply_own_write(object);
     // Compared with the current cache, not with an earlier one: the conflicting write may be our own and already in the
     // cache.
     let is_same = cache.get(&name).is_some_and(|held| held.meta().resource_version == seen.meta().resource_version);
-    Ok(if is_same { Freshness::Same } else { Freshness::Newer })
+    match read.zip(seen.meta().version()) {
+        Some((read, held)) if is_same && read < held => {
+            cache.went_back();
+            Err(ApiError::went_back::<K>(name, read, held))
+        }
+        _ if is_same => Ok(Freshness::Same),
+        _ => Ok(Freshness::Newer),
+    }
 }

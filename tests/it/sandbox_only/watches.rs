@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::api::faults::{FaultId, WatchEnd};
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, FaultId, WatchEnd};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -233,6 +233,31 @@ async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_dele
     assert_eq!(deleted, [Some(handle_of(&before).unwrap().1)]);
     assert!(world.driver().state().volumes().contains_key(&handle));
     api(&world).faults().remove(delayed);
+}
+
+#[tokio::test]
+async fn an_api_that_has_gone_back_to_an_older_version_has_no_volume_deleted() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    let volume = world.supplied_with(&claim).await;
+    // After a failure the volume's object is read again.
+    world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "busy")).once());
+    let older = ApiAction::Show(json!({ "metadata": { "resourceVersion": "1" } }));
+    let restored =
+        api(&world).faults().add(ApiFault::on(by_daemon(&world).verb("get").resource("persistentvolumes"), older));
+    world.delete_claim(&claim).await;
+    let is_told = |status: &Value| {
+        let mut work = status["work"].as_array().unwrap().iter();
+        work.any(|item| item["lastError"].as_str().is_some_and(|it| it.contains("was restored from a backup")))
+    };
+    world.shows(&daemon, "why the volume is not deleted", is_told).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    api(&world).faults().remove(restored);
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 2);
+    world.assert_nothing_leaked().await;
 }
 
 impl World {
