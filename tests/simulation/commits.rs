@@ -32,6 +32,9 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>) {
         moments(model, change, &name, by_daemon);
     }
     deliveries::on_commit(model, change, &name);
+    if plural == "persistentvolumes" && by_daemon {
+        journal::let_go(model, change, &name);
+    }
     journal::on_commit(model, change, &name);
     model.keep(plural, &name, change.new);
     model.supply.keep(plural, &name, change.old, change.new);

@@ -91,6 +91,9 @@ fn stored(model: &mut Model, change: &Committed<'_>, new: &Value, name: &str) {
     let violate_of = |invariant: Invariant, what: String| {
         model.trace.violate(invariant, format_args!("{} stores {name} for {handle}: {what}", change.actor));
     };
+    if model.supply.kept.contains(handle) {
+        violate_of(Invariant::J10, "which a user has kept".to_owned());
+    }
     let violate = |what: String| violate_of(Invariant::P2, what);
     let Some(volume) = model.supply.alive.get(handle) else {
         if !model.is_confused() {
@@ -143,7 +146,7 @@ fn stored(model: &mut Model, change: &Committed<'_>, new: &Value, name: &str) {
 /// P2: an object goes only after its volume, unless the volume is to be kept.
 fn removed(model: &mut Model, old: &Value, name: &str) {
     let handle = text(old, "/spec/csi/volumeHandle").to_owned();
-    if !model.supply.alive.contains_key(&handle) {
+    if !model.supply.alive.contains_key(&handle) || model.supply.kept.contains(&handle) {
         return;
     }
     if text(old, "/spec/persistentVolumeReclaimPolicy") == "Delete" {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::invariants::Invariant;
 use crate::inventory;
 use crate::journal;
+use crate::keeping;
 use crate::model::{Model, Place, Tally};
 use crate::play::{Play, Step};
 use crate::world::{
@@ -70,6 +71,7 @@ async fn heal(play: &mut Play) {
     }
     play.furnish();
     play.repair_journal();
+    play.dismiss();
     for volume in (0..play.world.volumes.len()).filter(|volume| play.world.volumes[*volume].secret) {
         play.create(World::secret(volume));
     }
@@ -228,6 +230,7 @@ fn wrong(play: &Play) -> Vec<(Invariant, String)> {
     let mut faults: Vec<_> = faults.into_iter().map(|fault| (Invariant::End, fault)).collect();
     if let Some(storage) = &play.world.storage {
         faults.extend(inventory::wrong(storage, &model, &state));
+        faults.extend(keeping::wrong(&model, &state));
     }
     faults
 }

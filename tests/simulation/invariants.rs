@@ -59,6 +59,9 @@ invariants! {
     J2 "J2" "an entry leaves the journal only when no volume can be lost by that",
     J3 "J3" "once nothing goes wrong any more, no volume is without an object, and no entry is left, but for those that are reported because the API has forgotten what came of them",
     J4 "J4" "a segment is written once at a time, and never upon an answer that is not known",
+    J8 "J8" "an entry leaves the journal before its volume's object can go",
+    J9 "J9" "what was not written for a segment is neither acted on there nor removed",
+    J10 "J10" "what a user has kept is there in the end, was not asked for again, and has no new object",
 }
 
 impl fmt::Display for Invariant {

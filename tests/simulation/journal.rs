@@ -1,31 +1,33 @@
-//! The journal of what the driver was asked: its objects as they are stored, what people do to it, and the checks J1, J2 and
-//! J4. The check of J3 is at the end of a run, in `inventory`.
+//! The journal of what the driver was asked: its objects as they are stored, and the checks J1, J2, J4, J8 and J9. What people do to it is
+//! in `meddling`. The check of J3 is at the end of a run, in `inventory`.
 //!
 //! An entry that people take away is the daemon's to write again as long as its term lasts. If the term ends before that, nobody
 //! knows of the volume any more, and that is no fault of the daemons.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use csi_control_plane::sandbox::api::Committed;
-use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::audit::{Audit, Entry, UNANSWERED};
-use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::invariants::Invariant;
 use crate::model::Model;
-use crate::play::{Play, Step};
-use crate::storage::{PROVISIONER_LEASE, uid_of};
-use crate::world::{DAEMONS, LEASE, text};
+use crate::storage::{PROVISIONER_LEASE, RECLAIM, uid_of};
+use crate::world::{DAEMONS, finalizers, text};
 
 /// A key whose value is no entry.
-const SPOILT: &str = "spoilt";
+pub(crate) const SPOILT: &str = "spoilt";
 
 /// What is known of the journal.
 pub(crate) struct Journal {
-    /// The claims' uids in each object, by its name.
-    segments: BTreeMap<String, BTreeSet<String>>,
+    /// The entries in each object, by its name.
+    pub(crate) segments: BTreeMap<String, BTreeMap<String, Line>>,
+    /// What daemons have written: the uid of the object, and the claim's.
+    written: BTreeSet<(String, String)>,
+    /// What backup tools have saved: each object as it was after a daemon had recorded something.
+    pub(crate) saved: Vec<Value>,
+    /// The claims whose old entries people have put back.
+    restored: BTreeSet<String>,
     /// The claims whose entries people have taken away, each with the term in which they did.
     exposed: BTreeMap<String, u64>,
     /// The claims whose entries were there when the API forgot its history: nobody can say any more what came of their requests, so their
@@ -37,23 +39,51 @@ pub(crate) struct Journal {
     audit: Audit,
 }
 
-/// Something that people do to the journal. Objects and entries go by their rank among those that are there.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Meddling {
-    DropSegment(usize),
-    DropEntry(usize),
-    SpoilSegment { rank: usize, away: Duration },
+/// An entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    text: String,
+    pub(crate) origin: Origin,
+}
+
+/// Where an entry comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Daemon,
+    /// People have put it back into the object that it was written for.
+    Restored,
+    /// It was not written for this object.
+    Copy,
 }
 
 impl Journal {
     /// An empty one of an API with this log.
     pub(crate) fn of(audit: Audit) -> Self {
-        Self { segments: BTreeMap::new(), exposed: BTreeMap::new(), unprovable: BTreeSet::new(), terms: 0, audit }
+        Self {
+            segments: BTreeMap::new(),
+            written: BTreeSet::new(),
+            saved: Vec::new(),
+            restored: BTreeSet::new(),
+            exposed: BTreeMap::new(),
+            unprovable: BTreeSet::new(),
+            terms: 0,
+            audit,
+        }
     }
 
-    /// Whether an object has an entry of this claim.
+    /// Whether an object has an entry of this claim from there.
+    fn has(&self, uid: &str, of: &[Origin]) -> bool {
+        self.segments.values().any(|lines| lines.get(uid).is_some_and(|line| of.contains(&line.origin)))
+    }
+
+    /// Whether an object has an entry of this claim that was written for it.
     fn holds(&self, uid: &str) -> bool {
-        self.segments.values().any(|keys| keys.contains(uid))
+        self.has(uid, &[Origin::Daemon, Origin::Restored])
+    }
+
+    /// Whether people have put an old entry of this claim back.
+    pub(crate) fn is_restored(&self, uid: &str) -> bool {
+        self.restored.contains(uid)
     }
 
     /// Whether people have taken the claim's entry away, and the daemon has not written it again.
@@ -63,7 +93,42 @@ impl Journal {
 
     /// Whether people are at fault if the claim's volume is lost.
     pub(crate) fn is_excused(&self, uid: &str) -> bool {
-        self.exposed.get(uid).is_some_and(|term| *term != self.terms)
+        self.exposed.get(uid).is_some_and(|term| *term != self.terms) || self.is_restored(uid)
+    }
+
+    /// The entries of an object as it is stored now, after these.
+    fn read(
+        &mut self,
+        old: &BTreeMap<String, Line>,
+        object: Option<&Value>,
+        by_daemon: bool,
+    ) -> BTreeMap<String, Line> {
+        let Some(object) = object else { return BTreeMap::new() };
+        let in_object = text(object, "/metadata/uid");
+        let mut has_recorded = false;
+        let data = object.get("data").and_then(Value::as_object).into_iter().flatten();
+        let mut lines = BTreeMap::new();
+        for (key, value) in data.filter(|(key, _)| *key != SPOILT) {
+            let text = value.as_str().unwrap_or_default();
+            if let Some(line) = old.get(key).filter(|line| line.text == text) {
+                lines.insert(key.clone(), line.clone());
+                continue;
+            }
+            let of = (in_object.to_owned(), key.clone());
+            let origin = if by_daemon {
+                has_recorded = true;
+                self.written.insert(of);
+                Origin::Daemon
+            } else {
+                self.restored.insert(key.clone());
+                if self.written.contains(&of) { Origin::Restored } else { Origin::Copy }
+            };
+            lines.insert(key.clone(), Line { text: text.to_owned(), origin });
+        }
+        if has_recorded {
+            self.saved.push(object.clone());
+        }
+        lines
     }
 
     /// The API forgets its history.
@@ -79,13 +144,8 @@ impl Journal {
 
     /// The claims that have an entry.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &String> {
-        self.segments.values().flatten()
+        self.segments.values().flat_map(BTreeMap::keys)
     }
-}
-
-fn keys(object: Option<&Value>) -> BTreeSet<String> {
-    let data = object.and_then(|it| it.get("data")).and_then(Value::as_object);
-    data.into_iter().flatten().map(|(key, _)| key.clone()).filter(|key| key != SPOILT).collect()
 }
 
 /// Something was committed.
@@ -93,17 +153,28 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
     if change.resource.plural != "configmaps" {
         return;
     }
-    let (old, new) = (keys(change.old), keys(change.new));
-    let terms = model.journal.terms;
+    let by_daemon = DAEMONS.contains(&change.actor);
+    let journal = &mut model.journal;
+    let old = journal.segments.get(name).cloned().unwrap_or_default();
+    let new = journal.read(&old, change.new, by_daemon);
+    let terms = journal.terms;
     // A later term may record the claim, too, but knows nothing of what was asked before.
-    model.journal.exposed.retain(|uid, term| !new.contains(uid) || *term != terms);
+    let is_back = |uid: &String| new.get(uid).is_some_and(|line| line.origin != Origin::Copy);
+    journal.exposed.retain(|uid, term| !is_back(uid) || *term != terms);
     match change.new {
-        Some(_) => drop(model.journal.segments.insert(name.to_owned(), new.clone())),
-        None => drop(model.journal.segments.remove(name)),
+        Some(_) => drop(journal.segments.insert(name.to_owned(), new.clone())),
+        None => drop(journal.segments.remove(name)),
     }
-    let gone: Vec<&String> = old.difference(&new).filter(|uid| !model.journal.holds(uid)).collect();
+    let is_copy = |line: &Line| line.origin == Origin::Copy;
+    // Over a copy of its own entry a daemon may write that.
+    for (uid, _) in old.iter().filter(|(uid, line)| by_daemon && is_copy(line) && !new.contains_key(*uid)) {
+        let what = format_args!("{} removes the copy of the entry of {uid} in {name}", change.actor);
+        model.trace.violate(Invariant::J9, what);
+    }
+    let gone = old.iter().filter(|(uid, line)| !is_copy(line) && !new.contains_key(*uid));
+    let gone: Vec<&String> = gone.map(|(uid, _)| uid).filter(|uid| !model.journal.holds(uid)).collect();
     for uid in gone {
-        if DAEMONS.contains(&change.actor) {
+        if by_daemon {
             removed(model, change.actor, uid);
         } else {
             let term = model.journal.terms;
@@ -133,12 +204,26 @@ fn removed(model: &mut Model, actor: &str, uid: &str) {
     }
 }
 
-/// J1: the driver is asked for what the journal holds. J4: until then, the journal was written in order.
+/// J8: our finalizer leaves a volume's object, and the object goes, only once the entry is gone that a daemon has written.
+pub(crate) fn let_go(model: &Model, change: &Committed<'_>, name: &str) {
+    let is_held = |object: &Value| finalizers(object).contains(&RECLAIM);
+    let Some(old) = change.old.filter(|old| is_held(old) && !change.new.is_some_and(is_held)) else { return };
+    for uid in BTreeSet::from([uid_of(name), text(old, "/spec/claimRef/uid")]) {
+        if model.journal.has(uid, &[Origin::Daemon]) && !model.is_confused() {
+            let what = format_args!("{} lets go of {name}, and the journal has an entry of {uid}", change.actor);
+            model.trace.violate(Invariant::J8, what);
+        }
+    }
+}
+
+/// J1: the driver is asked for what the journal holds; J9: and not for the sake of a copy. J4: until then, the journal was written in
+/// order.
 pub(crate) fn asked(model: &Model, id: u64, volume: &str) {
     let uid = uid_of(volume);
     let journal = &model.journal;
     if !journal.holds(uid) && !journal.is_exposed(uid) && !model.is_confused() {
-        model.trace.violate(Invariant::J1, format_args!("#{id} asks for {volume}, and the journal has no entry of it"));
+        let invariant = if journal.has(uid, &[Origin::Copy]) { Invariant::J9 } else { Invariant::J1 };
+        model.trace.violate(invariant, format_args!("#{id} asks for {volume}, and the journal has no entry of it"));
     }
     in_order(model);
 }
@@ -203,48 +288,6 @@ fn disorder(exchanges: &[Exchange]) -> Option<String> {
         (!before.is_known() && !is_read)
             .then(|| format!("{next:?} is built on {before:?}, and nothing was read between"))
     })
-}
-
-impl Play {
-    /// People meddle with the journal.
-    pub(crate) fn meddle(&mut self, meddling: Meddling) {
-        let segments: Vec<String> = self.model().journal.segments.keys().cloned().collect();
-        let nth = |rank: usize| (!segments.is_empty()).then(|| segments[rank % segments.len()].clone());
-        match meddling {
-            Meddling::DropSegment(rank) => {
-                let Some(name) = nth(rank) else { return };
-                let _ = self.api().delete::<ConfigMap>(LEASE.0, &name);
-            }
-            Meddling::DropEntry(rank) => {
-                let entries: Vec<(String, String)> = {
-                    let model = self.model();
-                    let of = model.journal.segments.iter();
-                    of.flat_map(|(name, keys)| keys.iter().map(|key| (name.clone(), key.clone()))).collect()
-                };
-                if !entries.is_empty() {
-                    let (name, key) = &entries[rank % entries.len()];
-                    self.patch_segment(name, &json!({ key: null }));
-                }
-            }
-            Meddling::SpoilSegment { rank, away } => {
-                let Some(name) = nth(rank) else { return };
-                self.patch_segment(&name, &json!({ SPOILT: "{" }));
-                self.after(away, Step::RepairJournal);
-            }
-        }
-    }
-
-    /// What was spoilt is repaired.
-    pub(crate) fn repair_journal(&self) {
-        let segments: Vec<String> = self.model().journal.segments.keys().cloned().collect();
-        for name in segments {
-            self.patch_segment(&name, &json!({ SPOILT: null }));
-        }
-    }
-
-    fn patch_segment(&self, name: &str, data: &Value) {
-        let _ = self.api().patch::<ConfigMap>(LEASE.0, name, PatchBody::Merge(json!({ "data": data })));
-    }
 }
 
 /// Whether an object is the provisioner's Lease.

@@ -5,9 +5,9 @@
 //! ```text
 //! seed ─> World, schedule (drawn before anything runs)
 //!           └─> Play: TestBed (API, driver, two daemons) on sandbox::network, time paused
-//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P7 P8), journal (J2)  ┐
-//!                 every call   ─> calls (I1 I2 I8 I9), supply (P1 P3 P5 P6 P7), journal (J1 J4)         ├─> Trace
-//!                 faults end   ─> ending (I11 I12 I13, R37), inventory (P8 P9 P10 J3)                   ┘
+//!                 every commit ─> commits (I3 I4 I5 I6 I7 I8 I10), deliveries (P2 P7 P8), journal (J2 J8 J9)  ┐
+//!                 every call   ─> calls (I1 I2 I8 I9), supply (P1 P3 P5 P6 P7), journal (J1 J4 J9)      ├─> Trace
+//!                 faults end   ─> ending (I11 I12 I13, R37), inventory (P8 P9 P10 J3), keeping (J10)    ┘
 //! ```
 //!
 //! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of snapshots that
@@ -34,13 +34,16 @@ mod commits;
 #[path = "../crash/mod.rs"]
 mod crash;
 mod deliveries;
+mod drawn;
 mod ending;
 mod errands;
 mod happening;
 mod invariants;
 mod inventory;
 mod journal;
+mod keeping;
 mod logs;
+mod meddling;
 mod model;
 mod mutants;
 mod play;

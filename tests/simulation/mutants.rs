@@ -66,6 +66,12 @@ pub(crate) enum Mutant {
     HiddenJournal,
     /// Two daemons go by one name, each has a Lease of its own, and both write one journal.
     TwoWriters,
+    /// Entries are believed to be removed, and are not.
+    ForgottenRemoval,
+    /// People who bring back an old journal write it as if it had been made for its place.
+    ForgedCopies,
+    /// Volume objects are seen under another name, now and in the past.
+    OtherNames,
     /// One daemon knows no places, and finds no entry in the journal: what it takes over it asks for in another way.
     OtherPlaces,
     /// What a volume is made from loses its protection with the write that gives it.
@@ -82,7 +88,7 @@ pub(crate) enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::NoBackoff,
         Self::ForgottenRecord,
         Self::KeptLease,
@@ -106,6 +112,9 @@ impl Mutant {
         Self::ForgottenVolume,
         Self::HiddenJournal,
         Self::TwoWriters,
+        Self::ForgottenRemoval,
+        Self::ForgedCopies,
+        Self::OtherNames,
         Self::OtherPlaces,
         Self::Unprotected,
         Self::LabelledClaims,
@@ -141,6 +150,9 @@ impl Mutant {
             Self::ForgottenVolume => Invariant::J2,
             Self::HiddenJournal => Invariant::J3,
             Self::TwoWriters => Invariant::J4,
+            Self::ForgottenRemoval => Invariant::J8,
+            Self::ForgedCopies => Invariant::J9,
+            Self::OtherNames => Invariant::J10,
         }
     }
 
@@ -197,6 +209,18 @@ impl Mutant {
         match self {
             // The objects are there: an entry is always patched into one.
             Self::ForgottenEntry => tear_down(testbed, "patch", "configmaps", "", &Action::Pretend),
+            Self::ForgottenRemoval => {
+                for daemon in DAEMONS {
+                    let on = Matching::any().user(daemon).verb("patch").resource("configmaps").body(":null");
+                    testbed.api.faults().add(Fault::on(on, Action::Pretend));
+                }
+            }
+            Self::OtherNames => {
+                for verb in ["list", "watch"] {
+                    let other = json!({ "metadata": { "name": "other" } });
+                    tear_down(testbed, verb, "persistentvolumes", "", &Action::Show(other));
+                }
+            }
             Self::HiddenJournal => tear_down(testbed, "get", "configmaps", "", &Action::Show(json!({ "data": null }))),
             Self::OtherPlaces => {
                 let on = Matching::any().user(DAEMONS[1]).verb("get").resource("configmaps");

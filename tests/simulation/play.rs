@@ -20,7 +20,7 @@ use crate::model::Model;
 use crate::mutants::Mutant;
 use crate::trace::Trace;
 use crate::world::{DAEMONS, Scope, World, handle, node_id};
-use crate::{calls, commits, ending, errands, logs};
+use crate::{calls, commits, drawn, ending, logs};
 
 /// What came of a seed.
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Play {
         for daemon in 0..DAEMONS.len() {
             self.start(daemon).await;
         }
-        let around_claims = errands::schedule(self.seed, &self.world);
+        let around_claims = drawn::schedule(self.seed, &self.world);
         for (at, happening) in schedule(self.seed, &self.world).into_iter().chain(around_claims) {
             self.after(at, Step::Happen(happening));
         }

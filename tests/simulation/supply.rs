@@ -10,6 +10,7 @@ use tonic::Code;
 
 use crate::invariants::Invariant;
 use crate::journal;
+use crate::keeping;
 use crate::model::{CALM, Model};
 use crate::storage::{CLONING, FROM_SNAPSHOT, SELECTED, uid_of};
 use crate::world::{finalizers, is_deleting, text};
@@ -39,8 +40,10 @@ pub(crate) struct Supply {
     pub(crate) asked: BTreeMap<String, Asked>,
     /// Whose deletion was answered, and in which term.
     deleted: BTreeMap<String, String>,
-    /// Volumes that their class keeps, and whose objects people have deleted.
+    /// The handles of volumes that users keep, by their policy or by force.
     pub(crate) kept: BTreeSet<String>,
+    /// What is on those that users have kept with their own hands, by handle.
+    pub(crate) contents: BTreeMap<String, String>,
     /// The snapshot objects, by the driver's ids.
     pub(crate) snapshot_of: BTreeMap<String, String>,
 }
@@ -152,12 +155,13 @@ pub(crate) fn arrived(model: &mut Model, call: &Call, caller: &str) {
 fn create_arrived(model: &mut Model, call: &Call) {
     let (Some(name), Some(request)) = (&call.name, &call.create) else { return };
     let id = call.id;
+    keeping::asked(model, id, name);
     journal::asked(model, id, name);
     if let Some(fault) = unprotected(model, request).filter(|_| !model.is_confused()) {
         model.trace.violate(Invariant::P6, format_args!("#{id} asks for {name}: {fault}"));
     }
     let before = model.supply.asked.get(name).filter(|asked| asked.owed && asked.request != **request);
-    if let Some(before) = before.filter(|_| !model.is_confused()) {
+    if let Some(before) = before.filter(|_| !model.is_confused() && !model.journal.is_restored(uid_of(name))) {
         let (was, is) = (shown(&before.request), shown(request));
         model.trace.violate(Invariant::P5, format_args!("#{id} asks for {name} in another way: {was} -> {is}"));
     }
@@ -181,6 +185,10 @@ fn shown(request: &CreateVolumeRequest) -> String {
 fn unprotected(model: &Model, request: &CreateVolumeRequest) -> Option<String> {
     match request.volume_content_source.as_ref()?.r#type.as_ref()? {
         Content::Volume(source) => {
+            if model.supply.kept.contains(&source.volume_id) {
+                // Without the volume's object, which somebody has taken away by force, nobody knows whose it was.
+                return None;
+            }
             let object = model.object_of(&source.volume_id);
             let claim = object.and_then(|it| model.supply.claims.get(text(it, "/spec/claimRef/uid")));
             let safe = claim.is_some_and(|claim| finalizers(claim).contains(&CLONING));
@@ -198,6 +206,7 @@ fn unprotected(model: &Model, request: &CreateVolumeRequest) -> Option<String> {
 fn delete_arrived(model: &Model, call: &Call, caller: &str) {
     let Some(handle) = &call.volume else { return };
     let (id, name) = (call.id, model.supply.names.get(handle).cloned().unwrap_or_default());
+    keeping::delete_arrived(model, id, handle);
     if model.is_confused() {
         return;
     }

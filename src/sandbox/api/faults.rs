@@ -23,6 +23,7 @@ pub struct Matching {
     subresource: Option<String>,
     name: Option<String>,
     user: Option<String>,
+    body: Option<String>,
 }
 
 impl Matching {
@@ -66,13 +67,26 @@ impl Matching {
         self
     }
 
-    fn matches(&self, call: &Call, user: &str) -> bool {
+    /// Only requests with this text in their body.
+    #[must_use]
+    pub fn body(mut self, text: impl Into<String>) -> Self {
+        self.body = Some(text.into());
+        self
+    }
+
+    /// Whether a running watch is meant.
+    fn matches_watch(&self, call: &Call, user: &str) -> bool {
+        self.matches(call, user, "")
+    }
+
+    fn matches(&self, call: &Call, user: &str, body: &str) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         is(&self.verb, call.verb)
             && is(&self.resource, call.resource.plural)
             && is(&self.subresource, &call.subresource)
             && is(&self.name, &call.name)
             && is(&self.user, user)
+            && self.body.as_deref().is_none_or(|text| body.contains(text))
     }
 }
 
@@ -285,9 +299,9 @@ impl FaultScript {
     }
 
     /// What this request meets; counts it.
-    pub(crate) fn plan(&self, call: &Call, user: &str) -> Plan {
+    pub(crate) fn plan(&self, call: &Call, user: &str, body: &str) -> Plan {
         let mut plan = Plan::default();
-        for scheduled in self.script().faults.iter_mut().filter(|it| it.fault.on.matches(call, user)) {
+        for scheduled in self.script().faults.iter_mut().filter(|it| it.fault.on.matches(call, user, body)) {
             scheduled.seen += 1;
             let fault = &scheduled.fault;
             if scheduled.seen <= fault.skip || fault.times.is_some_and(|times| scheduled.seen > fault.skip + times) {
@@ -316,7 +330,7 @@ impl FaultScript {
         let script = self.script();
         let mut plan = WatchPlan::Flow;
         for (id, on, fault) in &script.watches {
-            if !on.matches(call, user) {
+            if !on.matches_watch(call, user) {
                 continue;
             }
             match (fault, plan) {
@@ -350,10 +364,18 @@ mod tests {
         let script = FaultScript::default();
         let second = script
             .add(Fault::on(Matching::any().verb("patch"), Action::Refuse(Rejection::too_many_requests(1))).nth(2));
-        let refused: Vec<bool> = (0..4).map(|_| script.plan(&call("patch"), "u").refuse.is_some()).collect();
+        let refused: Vec<bool> = (0..4).map(|_| script.plan(&call("patch"), "u", "").refuse.is_some()).collect();
         assert_eq!(refused, [false, true, false, false]);
-        assert!(script.plan(&call("get"), "u").refuse.is_none());
+        assert!(script.plan(&call("get"), "u", "").refuse.is_none());
         assert_eq!(script.hits(second), 1);
+    }
+
+    #[test]
+    fn a_fault_can_look_for_a_text_in_the_body() {
+        let script = FaultScript::default();
+        script.add(Fault::on(Matching::any().body(":null"), Action::Pretend));
+        let pretended = |body: &str| script.plan(&call("patch"), "u", body).pretend;
+        assert!(pretended(r#"{"data":{"a":null}}"#) && !pretended(r#"{"data":{"a":"b"}}"#));
     }
 
     #[test]
@@ -364,9 +386,9 @@ mod tests {
             let rejection = Rejection { code, ..Rejection::unauthorized() };
             script.add(Fault::on(Matching::any().user("u"), Action::Refuse(rejection)));
         }
-        let plan = script.plan(&call("get"), "u");
+        let plan = script.plan(&call("get"), "u", "");
         assert_eq!((plan.before, plan.refuse.unwrap().code), (Duration::from_secs(2), 409));
-        assert!(script.plan(&call("get"), "other").refuse.is_none());
+        assert!(script.plan(&call("get"), "other", "").refuse.is_none());
     }
 
     #[test]

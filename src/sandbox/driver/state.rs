@@ -88,6 +88,8 @@ pub struct Volume {
     pub context: BTreeMap<String, String>,
     /// What is wrong with it, if anything is.
     pub condition: Option<String>,
+    /// What a workload has written to it. Only [`State::write`] changes it.
+    pub content: String,
     /// Where it is published, by node ID.
     pub published: BTreeMap<String, Publication>,
 }
@@ -132,6 +134,11 @@ impl State {
     /// Loses a snapshot, as an operator at the storage console would. Says whether it was there.
     pub fn lose_snapshot(&mut self, id: &str) -> bool {
         self.snapshots.remove(id).is_some()
+    }
+
+    /// Writes to a volume, as a workload does. Says whether it was there.
+    pub fn write(&mut self, id: &str, content: &str) -> bool {
+        self.volumes.get_mut(id).map(|volume| content.clone_into(&mut volume.content)).is_some()
     }
 
     /// The nodes that a volume is published to.

@@ -103,7 +103,8 @@ where
         Ok(None) => return Ok(document::answer_document(&api.served(), &head)),
         Err(rejection) => return Ok(refusal(&rejection, None)),
     };
-    let plan = api.faults().plan(&order.call, &order.identity.user);
+    let plan =
+        api.faults().plan(&order.call, &order.identity.user, std::str::from_utf8(&order.body).unwrap_or_default());
     if plan.pretend
         && let Some(call) = Arc::get_mut(&mut order.call)
     {
