@@ -13,6 +13,7 @@ use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
+use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Rng, error_chain};
 use csi_control_plane::roles::{metrics, sections, sidecars};
@@ -245,11 +246,11 @@ async fn serve(
     let endpoint = Endpoint::parse(&loaded.config.csi.endpoint)?;
     let diagnostics = match loaded.config.diagnostics.listen {
         None => None,
-        Some(address) => Some(
+        Some(address) => Some(Door::Tcp(
             TcpListener::bind(address)
                 .await
                 .with_context(|| format!("cannot listen on {address} (diagnostics.listen)"))?,
-        ),
+        )),
     };
     let handle = configuration.handle();
     let environment = Environment {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tokio::net::TcpListener;
-
 use crate::cluster::ClusterAccess;
+use crate::diagnostics::Door;
 use crate::process::{Clock, Dial, Rng};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
@@ -29,7 +28,7 @@ pub struct Environment {
     /// Where this process runs. Its namespace has the Leases, unless the configuration names another.
     pub instance: Instance,
     /// Where diagnostics are served, if anywhere.
-    pub diagnostics: Option<TcpListener>,
+    pub diagnostics: Option<Door>,
     /// The state of logs and traces.
     pub telemetry: TelemetryState,
     /// The source of the configuration, if the daemon watches it for changes.

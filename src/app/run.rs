@@ -14,7 +14,7 @@ use crate::cluster::{
 };
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
-use crate::diagnostics::{self, Board};
+use crate::diagnostics::{self, Board, Door};
 use crate::process::{ErrorChain, Rng, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
@@ -87,7 +87,7 @@ async fn work(
 
     // Diagnostics start first, so that a slow driver does not make the daemon look dead.
     let board = Board::new(env!("CARGO_PKG_VERSION"), clock);
-    let diagnostics: Option<SocketAddr> = environment.diagnostics.as_ref().and_then(|it| it.local_addr().ok());
+    let diagnostics: Option<SocketAddr> = environment.diagnostics.as_ref().and_then(Door::address);
     if let Some(listener) = environment.diagnostics {
         info!(address = diagnostics.map(tracing::field::display), "serving diagnostics");
         tasks.spawn(DIAGNOSTICS, diagnostics::serve(listener, board.clone(), meter.clone(), diagnostics_stop.clone()));

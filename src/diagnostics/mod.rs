@@ -25,6 +25,7 @@ mod backlog;
 mod board;
 mod config;
 mod configuration;
+mod door;
 mod health;
 mod page;
 mod report;
@@ -35,6 +36,7 @@ pub use backlog::WorkState;
 pub use board::{Board, Registered};
 pub use config::DiagnosticsSection;
 pub use configuration::{ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};
+pub use door::Door;
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{

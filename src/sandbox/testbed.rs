@@ -8,6 +8,7 @@ pub(crate) mod harness;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt as _;
 use thiserror::Error;
@@ -19,6 +20,7 @@ use tracing::Instrument as _;
 use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment};
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
+use crate::diagnostics::Door;
 use crate::process::{Clock, Dial, Rng, Tasks, watch};
 use crate::roles::{self, Instance};
 use crate::telemetry::{Meter, TelemetryState};
@@ -64,6 +66,8 @@ pub struct TestBed {
     pub rng: Rng,
     transport: Transport,
     address: Option<SocketAddr>,
+    /// How many daemons were started with diagnostics on the network; `None`: they have none there.
+    told: Option<AtomicU64>,
     stop: CancellationToken,
     tasks: Tasks,
 }
@@ -86,8 +90,9 @@ pub struct Daemon {
     pub name: String,
     /// Its figures.
     pub meter: Meter,
-    /// Where its diagnostics are.
+    /// Where its diagnostics are, if they are on a real socket.
     pub diagnostics: Option<SocketAddr>,
+    told: Option<Dial>,
     configuration: ConfigurationHandle,
     stop: CancellationToken,
     running: JoinHandle<Result<(), AppError>>,
@@ -122,7 +127,14 @@ impl TestBed {
             }
         };
         let server = Server::start(&driver, listen).await?;
-        Ok(Self { api, connections, driver, server, clock, rng, transport, address, stop, tasks })
+        let told = None;
+        Ok(Self { api, connections, driver, server, clock, rng, transport, address, told, stop, tasks })
+    }
+
+    /// Daemons serve their diagnostics on the simulated network, too.
+    #[must_use]
+    pub fn with_diagnostics(self) -> Self {
+        Self { told: Some(AtomicU64::new(0)), ..self }
     }
 
     /// The API's URL, if it is on a real socket.
@@ -227,11 +239,19 @@ impl TestBed {
         let loaded = config::load(&sources, &roles::sections()).map_err(TestBedError::Config)?;
         let (diagnostics, network) = match &self.transport {
             Transport::Network(network) => (None, Some(network.clone())),
-            Transport::Sockets { .. } => (Some(TcpListener::bind(("127.0.0.1", 0)).await?), None),
+            Transport::Sockets { .. } => (Some(Door::Tcp(TcpListener::bind(("127.0.0.1", 0)).await?)), None),
+        };
+        let address = diagnostics.as_ref().and_then(Door::address);
+        let (diagnostics, told) = match (&network, &self.told) {
+            (Some(network), Some(count)) => {
+                // One daemon may begin before another on the same host has ended.
+                let place = format!("{name}:diagnostics-{}", count.fetch_add(1, Ordering::Relaxed));
+                (Some(Door::Connections(network.listen(&place)?.boxed())), Some(network.dial("people", &place)))
+            }
+            _ => (diagnostics, address.map(Dial::tcp)),
         };
         let (meter, stop, configuration) =
             (roles::metrics::meter(), CancellationToken::new(), Configuration::told(yaml));
-        let address = diagnostics.as_ref().and_then(|listener| listener.local_addr().ok());
         let environment = Environment {
             clock: self.clock,
             rng: self.rng.clone(),
@@ -246,7 +266,7 @@ impl TestBed {
         };
         let configuration = configuration.handle();
         let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Ok(Daemon { name, meter, diagnostics: address, configuration, stop, running, network })
+        Ok(Daemon { name, meter, diagnostics: address, told, configuration, stop, running, network })
     }
 
     /// Takes the testbed down.
@@ -258,6 +278,11 @@ impl TestBed {
 }
 
 impl Daemon {
+    /// How to reach its diagnostics, if it has any.
+    pub fn diagnostics_dial(&self) -> Option<Dial> {
+        self.told.clone()
+    }
+
     /// Gives it another configuration while it runs.
     pub fn configure(&self, yaml: &str) {
         self.configuration.tell(yaml);

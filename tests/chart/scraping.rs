@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use csi_control_plane::process::Dial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
@@ -110,7 +111,7 @@ async fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, Str
         // Writing to a String cannot fail.
         let _ = write!(query, "%{byte:02X}");
     }
-    let text = http::get(prometheus, &format!("/api/v1/query?query={query}")).await;
+    let text = http::get(&Dial::tcp(prometheus), &format!("/api/v1/query?query={query}")).await;
     let answer: Value = serde_json::from_str(&text).map_err(|_| text.clone())?;
     if answer["status"] == "success" && answer["warnings"].is_null() {
         Ok(answer["data"]["result"].as_array().cloned().unwrap_or_default())
@@ -175,7 +176,8 @@ async fn a_real_prometheus_scrapes_the_daemon_and_every_rule_and_panel_evaluates
         assert_eq!(found, expected);
     }
 
-    let rules = async || -> Value { serde_json::from_str(&http::get(prometheus, "/api/v1/rules").await).unwrap() };
+    let rules =
+        async || -> Value { serde_json::from_str(&http::get(&Dial::tcp(prometheus), "/api/v1/rules").await).unwrap() };
     let judged = async || {
         let groups = rules().await["data"]["groups"].as_array().cloned().unwrap();
         let all: Vec<Value> = groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect();
@@ -212,7 +214,7 @@ async fn promtool_has_nothing_to_say_against_a_real_scrape() {
     let (sandbox, target) = daemon().await;
     let led = "leader_election_master_status{name=\"external-attacher-leader-demo-csi-example-com\"} 1";
     let scrape = eventually("a scrape of a daemon that leads and has attached", async || {
-        let text = http::get(target, "/metrics").await;
+        let text = http::get(&Dial::tcp(target), "/metrics").await;
         (text.contains(led) && text.contains("/csi.v1.Controller/ControllerPublishVolume")).then_some(text)
     });
     let scrape = scrape.await;

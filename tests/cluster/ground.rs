@@ -2,6 +2,7 @@
 //! kubeconfig, each with a service account that has exactly the rights that `check` prints for its configuration.
 
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,13 @@ use std::time::Duration;
 use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle, Environment, Plan};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
+use csi_control_plane::diagnostics::Door;
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::roles::{self, Instance};
+use csi_control_plane::sandbox::api::tcp_connections;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::telemetry::TelemetryState;
+use futures::StreamExt as _;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -22,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::accounts;
 use super::control_plane::{ControlPlane, Extent};
-use crate::cable::{Cable, abandoned_socket};
+use crate::cable::Cable;
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
@@ -149,6 +153,18 @@ impl Transport {
         self.start_as(host, yaml, NAMESPACE, &token).await
     }
 
+    /// Time.
+    #[expect(clippy::unused_self, reason = "as on the other ground")]
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::system()
+    }
+
+    /// Serves a node's own driver, for the daemon of this name.
+    pub(crate) async fn start_driver(&self, node: &str, _daemon: &str, driver: &Driver) -> (Server, Dial) {
+        let socket = self.folder.path().join(format!("{node}.sock"));
+        (Server::start(driver, Listen::unix(socket.clone(), 0o600)).await.unwrap(), Dial::unix(socket))
+    }
+
     /// Starts a daemon that runs on a node, beside the driver that this leads to, with the rights that `check` prints for it.
     pub(crate) async fn start_on(&self, host: &str, node: &str, yaml: &str, driver: Dial) -> Daemon {
         let kubeconfig = self.cluster.kubeconfig(host, &self.account(host, yaml).await);
@@ -158,9 +174,11 @@ impl Transport {
 
     /// Starts a daemon whose line to the API is in our hand.
     pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
-        let cable = Cable::to(self.cluster.address()).await;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cable = Cable::lay(tcp_connections(listener).boxed(), Dial::tcp(self.cluster.address()));
         let token = self.account(host, yaml).await;
-        let kubeconfig = self.cluster.kubeconfig_through(host, &token, cable.address);
+        let kubeconfig = self.cluster.kubeconfig_through(host, &token, address);
         let driver = Dial::unix(self.socket());
         (Self::start_instance(instance(host, NAMESPACE), yaml, kubeconfig, driver).await, cable)
     }
@@ -213,7 +231,7 @@ impl Transport {
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
             instance,
-            diagnostics: Some(listener),
+            diagnostics: Some(Door::Tcp(listener)),
             telemetry: TelemetryState::default(),
             configuration: Some(configuration.clone()),
         };
@@ -222,6 +240,12 @@ impl Transport {
         let running = spawn(app::serve(loaded, environment, stop.clone()));
         Daemon { diagnostics: Some(diagnostics), configuration, stop, running }
     }
+}
+
+/// Leaves what a driver that was killed leaves behind: its socket's file, where nobody listens.
+fn abandoned_socket(path: &Path) {
+    // Whoever is back already has it.
+    drop(UnixListener::bind(path));
 }
 
 /// A daemon on this host, in a pod of the same name, on no node in particular.
@@ -245,6 +269,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// How to reach its diagnostics.
+    pub(crate) fn diagnostics_dial(&self) -> Option<Dial> {
+        self.diagnostics.map(Dial::tcp)
+    }
+
     /// Gives it another configuration while it runs.
     pub(crate) fn configure(&self, yaml: &str) {
         self.configuration.tell(yaml);

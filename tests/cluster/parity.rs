@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use csi_control_plane::process::Dial;
 use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::roles::metrics::{catalogue, not_here};
 use csi_control_plane::roles::{resizer, snapshotter};
@@ -36,7 +37,7 @@ async fn scraped(world: &World, sidecar: &'static str, port: u16, lease: &str) -
     let leases = world.leases();
     let mut times = 0;
     let told = asked("a renewal that meets another write", async || {
-        let told = http::get(SocketAddr::from(([127, 0, 0, 1], port)), "/metrics").await;
+        let told = http::get(&Dial::tcp(SocketAddr::from(([127, 0, 0, 1], port))), "/metrics").await;
         if told.contains(SLOW_PATH) {
             return Some(told);
         }

@@ -112,7 +112,7 @@ async fn told(world: &World, daemon: &Daemon, log: &Mutex<String>, text: &str) -
         return Some("an attachment's status");
     }
     for page in ["/readyz", "/status.json"] {
-        if says(&crate::http::get(daemon.diagnostics.unwrap(), page).await) {
+        if says(&crate::http::get(&daemon.diagnostics_dial().unwrap(), page).await) {
             return Some(page);
         }
     }

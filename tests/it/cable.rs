@@ -1,24 +1,15 @@
-//! The line between one daemon and the API, which can be cut, or go dead, for as long as an outage; and the end of the one to the
-//! driver.
+//! The line between one daemon and the API, which can be cut, or go dead, for as long as an outage.
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 
-use csi_control_plane::process::Tasks;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use csi_control_plane::process::{BoxedIo, Dial, Tasks};
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, split};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::ground::OUTAGE;
-
-/// Leaves what a driver that was killed leaves behind: its socket's file, where nobody listens.
-pub(crate) fn abandoned_socket(path: &Path) {
-    // Whoever is back already has it.
-    drop(UnixListener::bind(path));
-}
 
 /// An outage that has begun.
 pub(crate) struct Outage {
@@ -50,26 +41,22 @@ pub(crate) enum Line {
 
 /// A line that forwards connections to one address.
 pub(crate) struct Cable {
-    /// Where to connect to instead.
-    pub(crate) address: SocketAddr,
     line: watch::Sender<Line>,
     _tasks: Tasks,
 }
 
 impl Cable {
-    /// A line to `target` that is up.
-    pub(crate) async fn to(target: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+    /// A line that is up: from these connections to the peer that `target` leads to.
+    pub(crate) fn lay(mut incoming: BoxStream<'static, io::Result<BoxedIo>>, target: Dial) -> Self {
         let (line, state) = watch::channel(Line::Up);
         let (tasks, _) = Tasks::new("cable");
         let connections = tasks.clone();
         tasks.spawn("listener", async move {
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn("connection", carry(client, target, state.clone()));
+            while let Some(Ok(client)) = incoming.next().await {
+                connections.spawn("connection", carry(client, target.clone(), state.clone()));
             }
         });
-        Self { address, line, _tasks: tasks }
+        Self { line, _tasks: tasks }
     }
 
     /// Changes what becomes of bytes from now on.
@@ -79,7 +66,7 @@ impl Cable {
 }
 
 /// Carries one connection until it ends or is cut.
-async fn carry(client: TcpStream, target: SocketAddr, line: watch::Receiver<Line>) {
+async fn carry(client: BoxedIo, target: Dial, line: watch::Receiver<Line>) {
     let mut cut = line.clone();
     tokio::select! {
         _ = cut.wait_for(|line| *line == Line::Cut) => {}
@@ -88,12 +75,10 @@ async fn carry(client: TcpStream, target: SocketAddr, line: watch::Receiver<Line
     }
 }
 
-async fn forward(client: TcpStream, target: SocketAddr, mut line: watch::Receiver<Line>) -> io::Result<()> {
+async fn forward(client: BoxedIo, target: Dial, mut line: watch::Receiver<Line>) -> io::Result<()> {
     until_up(&mut line).await?;
-    let server = TcpStream::connect(target).await?;
-    client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
-    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+    let server = target.dial().await?;
+    let ((from_client, to_client), (from_server, to_server)) = (split(client), split(server));
     futures::try_join!(pump(from_client, to_server, line.clone()), pump(from_server, to_client, line))?;
     Ok(())
 }

@@ -1,41 +1,49 @@
-//! The environment of the scenarios here: the sandbox's API and the demo driver, on real sockets.
+//! The environment of the scenarios here: the sandbox's API and the demo driver, on a simulated network and on time that stands still while
+//! anybody works. So no machine is too slow for a scenario, and an outage costs nothing.
 //!
 //! Another target can bring its own `ground` with the same items and run the same scenarios elsewhere: see [`crate::world`].
 
+use std::cell::Cell;
 use std::time::Duration;
 
+use csi_control_plane::cluster::{ClientOptions, Clients, ClusterAccess};
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::{Grant, Identity};
-use csi_control_plane::sandbox::driver::{Driver, Profile};
-use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport as StageGround};
+use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
+use csi_control_plane::sandbox::network::Network;
+use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, API_HOST, TestBed, Transport as StageGround};
+use futures::StreamExt as _;
 use serde_json::Value;
-use tempfile::TempDir;
+use tokio::runtime::{self, Handle};
 
-use crate::cable::{Cable, abandoned_socket};
+use crate::cable::Cable;
 
 pub(crate) use csi_control_plane::sandbox::testbed::Daemon;
 
 /// How long an outage lasts: longer than the Leases of the scenarios that have one.
 pub(crate) const OUTAGE: Duration = Duration::from_secs(9);
+/// When the scenarios begin.
+const BEGIN: &str = "2026-01-01T00:00:00Z";
 
 /// An API and a driver of its own for every scenario.
 pub(crate) struct Transport {
     /// All of the sandbox's powers, for the scenarios under `sandbox_only`.
     pub(crate) testbed: TestBed,
+    network: Network,
     client: kube::Client,
-    /// Holds the driver's socket.
-    folder: TempDir,
 }
 
 impl Transport {
     /// Sets up an API and a driver of this profile.
     pub(crate) async fn set(profile: Profile) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let ground = StageGround::Sockets { folder: folder.path().to_owned() };
-        let testbed = TestBed::set_up(ground, profile, Clock::system(), Rng::system()).await.unwrap();
-        let client = client(&testbed, ADMIN_TOKEN);
-        Self { testbed, client, folder }
+        stop_time();
+        let network = Network::new();
+        let ground = StageGround::Network(network.clone());
+        let clock = Clock::simulated(BEGIN.parse().unwrap());
+        let testbed = TestBed::set_up(ground, profile, clock, Rng::system()).await.unwrap().with_diagnostics();
+        let client = client(&testbed, ADMIN_TOKEN).await;
+        Self { testbed, network, client }
     }
 
     /// The same on a cluster of its own, which each has here.
@@ -90,13 +98,24 @@ impl Transport {
     /// Kills the driver's process, and starts it again after `down`.
     pub(crate) async fn restart_driver(&self, down: Duration) {
         self.testbed.server.restart(down).await;
-        abandoned_socket(&self.folder.path().join("csi.sock"));
         self.testbed.server.up().await;
     }
 
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         self.testbed.start(host, yaml).await.unwrap()
+    }
+
+    /// Time.
+    pub(crate) fn clock(&self) -> Clock {
+        self.testbed.clock
+    }
+
+    /// Serves a node's own driver, for the daemon of this name.
+    pub(crate) async fn start_driver(&self, node: &str, daemon: &str, driver: &Driver) -> (Server, Dial) {
+        let address = format!("driver-{node}");
+        let server = Server::start(driver, Listen::network(self.network.clone(), &address)).await.unwrap();
+        (server, self.network.dial(daemon, &address))
     }
 
     /// Starts a daemon that runs on a node, beside the driver that this leads to.
@@ -106,9 +125,11 @@ impl Transport {
 
     /// Starts a daemon whose line to the API is in our hand.
     pub(crate) async fn start_wired(&self, host: &str, yaml: &str) -> (Daemon, Cable) {
-        let cable = Cable::to(self.testbed.address().unwrap()).await;
+        let socket = format!("cable:{host}");
+        let incoming = self.network.listen(&socket).unwrap().boxed();
+        let cable = Cable::lay(incoming, self.network.dial("cable", API_HOST));
         self.testbed.api.admit(TestBed::token(host), Identity::admin(host));
-        let (api, driver) = (Dial::tcp(cable.address), self.testbed.driver_dial(host));
+        let (api, driver) = (self.network.dial(host, &socket), self.testbed.driver_dial(host));
         let daemon = self.testbed.start_over(host, yaml, TestBed::token(host), api, driver).await.unwrap();
         (daemon, cable)
     }
@@ -135,8 +156,19 @@ impl Transport {
 }
 
 /// A client of the test bed's API that comes with this token.
-pub(crate) fn client(testbed: &TestBed, token: &str) -> kube::Client {
-    let mut config = kube::Config::new(testbed.url().unwrap().parse().unwrap());
-    config.auth_info.token = Some(token.to_owned().into());
-    config.try_into().unwrap()
+pub(crate) async fn client(testbed: &TestBed, token: &str) -> kube::Client {
+    let access = ClusterAccess::Endpoint { dial: testbed.api_dial("people"), token: Some(token.to_owned()) };
+    Clients::connect(&access, &ClientOptions::default()).await.unwrap().work
+}
+
+/// Lets time pass only while nobody has anything to do, in this scenario.
+fn stop_time() {
+    thread_local! {
+        static STOPPED: Cell<Option<runtime::Id>> = const { Cell::new(None) };
+    }
+    let here = Handle::current().id();
+    // A scenario may have several worlds.
+    if STOPPED.replace(Some(here)) != Some(here) {
+        tokio::time::pause();
+    }
 }

@@ -1,6 +1,5 @@
 //! Leader election: which daemon may work, and when.
 
-use csi_control_plane::process::Clock;
 use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,7 +16,7 @@ const NAMESPACE: &str = "kube-system";
 async fn r31_nothing_is_done_before_leadership_and_work_begins_when_the_lease_is_released() {
     let world = World::new().await;
     let name = csi_attacher::lease(world.driver_name());
-    let now = Clock::system().wall().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let now = world.ground().clock().wall().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let lease: Lease = serde_json::from_value(json!({
         "metadata": { "name": name, "namespace": NAMESPACE },
         "spec": { "holderIdentity": "the-go-sidecar", "leaseDurationSeconds": 3600, "acquireTime": now,

@@ -1,4 +1,5 @@
-//! The daemon in a whole world: an API over real HTTP, a driver over a real socket.
+//! The daemon in a whole world: an API and a driver, on a simulated network and on time that passes only while nobody has anything to do.
+//! On real sockets and in real time `tests/cluster` plays the same scenarios.
 //!
 //! | module | what it plays |
 //! |---|---|
@@ -33,7 +34,7 @@
 //! | [`conformance`], [`conformance_here`] | `tests/conformance`: what a kube-apiserver answers, asked of the sandbox's API |
 //!
 //! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
-//! short, and every wait is for a condition, with a bound. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
+//! short, and every wait is for a condition, with a bound of simulated time. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use csi_control_plane::process::Clock;
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Driver, Method};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
@@ -324,7 +323,7 @@ async fn a_leader_that_finds_a_thousand_entries_asks_for_all_of_them_soon_withou
     world
         .lease_held_by(&names::lease(world.driver_name()), "the successor's", |holder| holder.starts_with(&host))
         .await;
-    let started = Clock::system().now();
+    let started = world.ground().clock().now();
     let asked = |driver: &Driver| driver.calls_of(Method::CreateVolume).len();
     let before = asked(world.driver());
     world.driver_until("asked for the first of them", |driver| asked(driver) > before).await;

@@ -10,15 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::process::{Clock, Dial};
-use csi_control_plane::sandbox::driver::{
-    Action, Call, Driver, Fault, Listen, Method, Node as DriverNode, Profile, Server,
-};
+use csi_control_plane::process::Dial;
+use csi_control_plane::sandbox::driver::{Action, Call, Driver, Fault, Method, Node as DriverNode, Profile, Server};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tonic::Code;
 
 use crate::ground::Daemon;
@@ -27,12 +24,17 @@ use crate::supplier::{figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase, pool};
 use crate::world::{World, bounded};
 
+/// The name of the daemon on a node.
+fn host_on(node: &str) -> String {
+    format!("{node}-daemon")
+}
+
 /// A node with a driver of its own, whose volumes are on that node.
 pub(crate) struct Local {
     pub(crate) node: String,
     pub(crate) driver: Driver,
     server: Server,
-    folder: TempDir,
+    dial: Dial,
 }
 
 impl Local {
@@ -46,15 +48,14 @@ impl Local {
             nodes: [(world.node_id(&node), here)].into(),
             ..Profile::default()
         };
-        let driver = Driver::new(profile.in_pools([pool(&node, gibibytes)]), Clock::system());
-        let folder = tempfile::tempdir().unwrap();
-        let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
-        Self { node, driver, server, folder }
+        let driver = Driver::new(profile.in_pools([pool(&node, gibibytes)]), world.ground().clock());
+        let (server, dial) = world.ground().start_driver(&node, &host_on(&node), &driver).await;
+        Self { node, driver, server, dial }
     }
 
     /// The name of its daemon, and of the pod that it runs in.
     pub(crate) fn host(&self) -> String {
-        format!("{}-daemon", self.node)
+        host_on(&self.node)
     }
 
     /// Starts its daemon; `section` is merged into the provisioner's.
@@ -65,7 +66,7 @@ impl Local {
         merge(&mut provisioner, section);
         let config =
             config_with(json!({ "roles": { "attacher": null, "reconciler": null, "provisioner": provisioner } }));
-        let driver = Dial::unix(self.folder.path().join("csi.sock"));
+        let driver = self.dial.clone();
         let daemon = world.ground().start_on(&self.host(), &self.node, &config.to_string(), driver).await;
         world.serving(&daemon).await;
         daemon

@@ -15,12 +15,12 @@
 //! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
 //! - for [`crate::provision_failures`]: `alone_with_controllers(Profile)`, and what [`crate::failures`] needs;
 //! - for [`crate::provision_across`]: `with_sources_anywhere(Profile)`;
-//! - for [`crate::provision_nodes`]: `start_on(host, node, yaml, Dial) -> Daemon`;
+//! - for [`crate::provision_nodes`]: `start_on(host, node, yaml, Dial) -> Daemon`, `start_driver(node, host, &Driver) -> (Server, Dial)`;
 //! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
 //!   and `OUTAGE`, how long an outage lasts;
 //! - for [`crate::reload`]: `Daemon` with `configure(&str)`;
 //! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
-//! - `Daemon` with `diagnostics: Option<SocketAddr>`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
+//! - `clock()`, and `Daemon` with `diagnostics_dial()`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
 //!
 //! Many worlds may share one cluster: names begin with the world's own id, the driver's name contains it, and no scenario
 //! looks at anything else. Waits are on watches, never on time: [`PATIENCE`] only bounds them.
@@ -162,12 +162,12 @@ impl World {
 
     /// The daemon's `/status.json`.
     pub(crate) async fn status(&self, daemon: &Daemon) -> Value {
-        serde_json::from_str(&crate::http::get(daemon.diagnostics.unwrap(), "/status.json").await).unwrap()
+        serde_json::from_str(&crate::http::get(&daemon.diagnostics_dial().unwrap(), "/status.json").await).unwrap()
     }
 
     /// The daemon's `/metrics`.
     pub(crate) async fn metrics(&self, daemon: &Daemon) -> String {
-        crate::http::get(daemon.diagnostics.unwrap(), "/metrics").await
+        crate::http::get(&daemon.diagnostics_dial().unwrap(), "/metrics").await
     }
 
     /// The API of a kind of the cluster's scope.

@@ -178,6 +178,10 @@ fn make_members(cluster: &Cluster, group: &Value, content: &Value) {
             }
         }
         let there = member.get("status").cloned().unwrap_or_default();
+        if there.get("readyToUse") == Some(&Value::Bool(true)) {
+            // The controller is woken by groups alone. Here every change wakes it: it would take back at once what the sidecar says.
+            status["readyToUse"] = Value::Bool(true);
+        }
         if status.as_object().into_iter().flatten().any(|(name, value)| there.get(name) != Some(value)) {
             cluster.change_status(CONTENTS, &member, &status);
         }
