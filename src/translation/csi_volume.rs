@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{CsiSource, NodeRequirement, SecretRef, SmolStr, VolumeSpec};
+use crate::cluster::{CsiSource, NodeRequirement, Reach, SecretRef, SmolStr, VolumeSpec};
 
 use super::topology::Terms;
 
@@ -45,10 +45,8 @@ impl CsiVolume {
 
     /// The specification of a PersistentVolume in its CSI form, as a role reads it.
     pub(super) fn spec_of(self, in_tree: &VolumeSpec) -> VolumeSpec {
-        let reach = |term: &[NodeRequirement]| {
-            let inside = term.iter().filter(|expression| expression.operator == "In");
-            inside.map(|expression| (expression.key.clone(), expression.values.clone())).collect()
-        };
+        let reach =
+            self.node_affinity.into_iter().map(|match_expressions| Reach { match_expressions, ..Reach::default() });
         let mut resize = in_tree.resize.clone();
         if let Some(resize) = &mut resize {
             resize.expand_secret = self.controller_expand_secret;
@@ -61,7 +59,7 @@ impl CsiVolume {
             claim_ref: in_tree.claim_ref.clone(),
             reclaim_policy: in_tree.reclaim_policy.clone(),
             storage_class_name: in_tree.storage_class_name.clone(),
-            node_affinity: self.node_affinity.iter().map(|term| reach(term)).collect(),
+            node_affinity: reach.collect(),
             in_tree: None,
             foreign_driver: None,
             resize,

@@ -7,6 +7,7 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
+use tonic::Code;
 
 use crate::objects;
 use crate::world::World;
@@ -74,27 +75,57 @@ async fn r29_a_restart_of_the_driver_between_two_attaches_is_survived_by_the_dae
     daemon.stop().await.unwrap();
 }
 
+/// Restarts the driver without the capability to attach, and waits until the daemon knows: it confirms an attachment of the volume
+/// `next` without a call.
+async fn without_publish(world: &World, node: &str) -> (String, String) {
+    world.driver().change_profile(|profile| {
+        profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
+    });
+    world.restart_driver(SHORT).await;
+    let next = world.volume("next").await;
+    let confirmed = world.attach(&next, node).await;
+    world.attached(&confirmed).await;
+    assert!(!world.is_published(&next, node));
+    (next, confirmed)
+}
+
+/// How the driver has answered to the detaches of a volume.
+fn outcomes(world: &World, volume: &str) -> Vec<&'static str> {
+    world.unpublishes(volume).into_iter().map(|call| call.outcome.label()).collect()
+}
+
 #[tokio::test]
 async fn a_driver_that_cannot_attach_any_more_has_its_leftover_finalizers_released() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, volume, attachment) = world.attached_anew().await;
 
-    world.driver().change_profile(|profile| {
-        profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
-    });
-    world.restart_driver(SHORT).await;
-    let next = world.volume("next").await;
-    let confirmed = world.attach(&next, &node).await;
-    world.attached(&confirmed).await;
-    assert!(!world.is_published(&next, &node));
-
-    for (volume, attachment) in [(&volume, &attachment), (&next, &confirmed)] {
+    let (next, confirmed) = without_publish(&world, &node).await;
+    // Before the daemon has met the new driver, it may have begun to attach `next` by a call, too.
+    for (volume, attachment, at_least) in [(&volume, &attachment, 1), (&next, &confirmed, 0)] {
         world.delete_volume(volume).await;
         world.detached(attachment).await;
         world.gone::<PersistentVolume>(volume).await;
-        assert_eq!(world.unpublishes(volume).len(), 0, "the driver would not know what is meant");
+        let outcomes = outcomes(&world, volume);
+        assert!(outcomes.len() >= at_least && outcomes.iter().all(|label| *label == "Unimplemented"), "{outcomes:?}");
     }
+}
+
+#[tokio::test]
+async fn a_driver_that_leaves_its_capability_out_once_has_no_volume_released_that_is_still_attached() {
+    let world = World::new().await;
+    let _daemon = world.daemon(json!({})).await;
+    let (node, volume, attachment) = world.attached_anew().await;
+
+    without_publish(&world, &node).await;
+    world.driver().change_profile(|profile| {
+        profile.controller.insert(Rpc::PublishUnpublishVolume as i32);
+    });
+    let refused = Fault::on(Method::ControllerUnpublishVolume, Action::fail(Code::Internal, "the disk is busy"));
+    world.driver().inject(refused.once());
+    world.detached(&attachment).await;
+    assert!(!world.is_published(&volume, &node), "what the daemon has published is unpublished before it is released");
+    assert_eq!(outcomes(&world, &volume), ["Internal", "OK"], "only an answer releases it");
 }
 
 #[tokio::test]

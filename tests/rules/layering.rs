@@ -36,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "cluster::PackedMap",
             "cluster::PersistentVolume",
             "cluster::PortworxVolume",
+            "cluster::Reach",
             "cluster::SecretRef",
             "cluster::SmolStr",
             "cluster::StorageClass",

@@ -72,7 +72,7 @@ pub struct VolumeSpec {
     pub reclaim_policy: Option<SmolStr>,
     /// The name of its class.
     pub storage_class_name: Option<SmolStr>,
-    /// Where it can be reached: in each of these places.
+    /// Where it can be reached: in each of these places. Empty: everywhere.
     pub node_affinity: Box<[Reach]>,
     /// The kind of in-tree source that a CSI driver can take over, if it is one.
     pub in_tree: Option<InTree>,
@@ -84,8 +84,17 @@ pub struct VolumeSpec {
     pub migration: Option<Box<InTreeVolume>>,
 }
 
-/// Nodes that a required term admits: labels, each with the values that it may have. Other operators than `In` are left out.
-pub type Reach = Box<[(SmolStr, Box<[SmolStr]>)]>;
+/// Nodes that a required term admits: those that fulfil all of its requirements. None if it has no requirement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reach {
+    /// What the node's labels must be.
+    #[serde(default, deserialize_with = "or_default")]
+    pub match_expressions: Box<[NodeRequirement]>,
+    /// What the node's fields must be. There is one: `metadata.name`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub match_fields: Box<[NodeRequirement]>,
+}
 
 /// A CSI volume.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -183,30 +192,7 @@ struct WireAffinity {
 #[serde(rename_all = "camelCase")]
 struct WireSelector {
     #[serde(default, deserialize_with = "or_default")]
-    node_selector_terms: Vec<WireTerm>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireTerm {
-    #[serde(default, deserialize_with = "or_default")]
-    match_expressions: Box<[NodeRequirement]>,
-}
-
-impl WireAffinity {
-    /// What of it says where the volume can be reached.
-    fn reach(&self) -> Box<[Reach]> {
-        let of = |term: &WireTerm| -> Reach {
-            let inside = term.match_expressions.iter().filter(|expression| expression.operator == "In");
-            inside.map(|expression| (expression.key.clone(), expression.values.clone())).collect()
-        };
-        self.required.node_selector_terms.iter().map(of).collect()
-    }
-
-    /// All of it.
-    fn terms(self) -> Box<[Box<[NodeRequirement]>]> {
-        self.required.node_selector_terms.into_iter().map(|term| term.match_expressions).collect()
-    }
+    node_selector_terms: Box<[Reach]>,
 }
 
 impl From<WireVolumeSpec> for VolumeSpec {
@@ -220,9 +206,11 @@ impl From<WireVolumeSpec> for VolumeSpec {
             .or_else(|| wire.cinder.map(InTreeSource::Cinder))
             .or_else(|| wire.vsphere_volume.map(InTreeSource::VsphereVolume))
             .or_else(|| wire.portworx_volume.map(InTreeSource::PortworxVolume));
-        let affinity = wire.node_affinity.unwrap_or_default();
-        let reach = affinity.reach();
-        let migration = in_tree.map(|source| Box::new(InTreeVolume { source, node_affinity: affinity.terms() }));
+        let reach = wire.node_affinity.unwrap_or_default().required.node_selector_terms;
+        let migration = in_tree.map(|source| {
+            let terms = reach.iter().map(|term| term.match_expressions.clone());
+            Box::new(InTreeVolume { source, node_affinity: terms.collect() })
+        });
         let (csi, expand_secret) = wire.csi.map(WireCsi::parts).unzip();
         let resize = VolumeResize {
             capacity: wire.capacity.storage,

@@ -8,6 +8,8 @@
 //!          release without the driver)
 //! ```
 //!
+//! A driver without publish is called only to unpublish what it has published before (spec 2.3).
+//!
 //! Three rules make this safe. Publish comes only after our finalizer is on the volume and on the attachment and the
 //! node ID is saved (I2). Our finalizer is removed from an attachment only after the driver answered an unpublish with
 //! OK (I3), or another attachment owes that unpublish. Checks come before any write, so that an invalid attachment stays deletable (spec 2.5).
@@ -37,8 +39,8 @@ pub struct Rules {
     pub multi_writer: bool,
     /// The file system type of mounted volumes whose spec has none.
     pub default_fs_type: String,
-    /// The driver publishes volumes. If not, the driver is not called: an attachment is attached as soon as the status
-    /// says so (spec 2.3).
+    /// The driver publishes volumes. If not, it is called only for what it has published before: an attachment is attached as
+    /// soon as the status says so (spec 2.3).
     pub publishes: bool,
 }
 
@@ -148,21 +150,25 @@ pub fn next_step(view: &View<'_>) -> Step {
         return Step::Settled;
     }
     let step = match view.attachment.direction {
-        direction if !view.rules.publishes => Ok(trivial_step(view.attachment, direction)),
+        Direction::Attach if !view.rules.publishes => Ok(trivial_attach_step(view.attachment)),
         Direction::Attach => attach_step(view),
+        Direction::Detach if !view.rules.publishes && !was_published(view) => Ok(Step::Settled),
         Direction::Detach => detach_step(view),
     };
     step.unwrap_or_else(Step::Refuse)
 }
 
-/// For a driver without publish: only the status is written, and the driver is not called. If an earlier version of the
-/// driver left our finalizer, it is removed (spec 2.3).
-fn trivial_step(attachment: &Attachment, direction: Direction) -> Step {
-    match direction {
-        Direction::Attach if !attachment.attached => Step::RecordAttached(BTreeMap::new()),
-        Direction::Detach if attachment.has_our_finalizer => Step::Release,
-        Direction::Attach | Direction::Detach => Step::Settled,
-    }
+/// For a driver without publish: only the status is written, and the driver is not called (spec 2.3).
+fn trivial_attach_step(attachment: &Attachment) -> Step {
+    if attachment.attached { Step::Settled } else { Step::RecordAttached(BTreeMap::new()) }
+}
+
+/// Whether the driver has published the volume, or may have, although it does not any more: only an attach by a call leaves our
+/// finalizer. It is asked to unpublish, because a driver may leave a capability out once (an upgrade, a fault at its start), and a
+/// volume that is released without a call can be attached to two machines. Its `UNIMPLEMENTED` is then an answer
+/// ([`Skip::NotOffered`]).
+fn was_published(view: &View<'_>) -> bool {
+    view.attachment.has_our_finalizer || view.done.unpublished || view.done.skipped.is_some()
 }
 
 fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {

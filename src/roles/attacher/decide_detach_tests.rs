@@ -14,6 +14,28 @@ fn a_detach_unpublishes_and_then_releases_with_one_write() {
 }
 
 #[test]
+fn a_driver_that_does_not_publish_any_more_is_asked_to_unpublish_what_it_has_published() {
+    let mut world = World::detaching();
+    world.rules.publishes = false;
+    let unpublish = Unpublish { volume_id: "vol-1".into(), node_id: "id-1".into() };
+    assert_eq!(world.step(), Step::Unpublish(Box::new(unpublish)));
+    for answered in [Progress { unpublished: true, ..Progress::default() }, skipped(Skip::NotOffered)] {
+        world.done = answered;
+        world.set("/metadata/finalizers", json!([FINALIZER, "example.com/keep"]));
+        assert_eq!(world.step(), Step::Release);
+        world.set("/metadata/finalizers", json!(["example.com/keep"]));
+        assert_eq!(world.step(), Step::RecordDetached);
+    }
+    world.done = Progress::default();
+    world.forced = true;
+    assert_eq!(world.step(), Step::Settled, "an attachment without our finalizer was never published by a call");
+}
+
+fn skipped(skip: Skip) -> Progress {
+    Progress { skipped: Some(skip), ..Progress::default() }
+}
+
+#[test]
 fn r5_the_status_is_written_only_if_another_finalizer_keeps_the_object() {
     let mut world = World::detaching();
     world.done.unpublished = true;

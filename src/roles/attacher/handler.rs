@@ -117,9 +117,12 @@ impl Reconciler for Attachments {
                 if let Some(done) = perform::confirm(cx, now).await? {
                     return Ok(done);
                 }
-                perform::unpublish(cx, now, *unpublish, secret).await?;
+                let done = perform::unpublish(cx, now, *unpublish, secret).await?;
                 attempt.unlock();
-                Ok(Done::Unpublished)
+                if let Done::Skipped(skip) = done {
+                    cx.report_skip(now, skip);
+                }
+                Ok(done)
             }
             Step::SkipUnpublish(skip) => {
                 cx.report_skip(now, skip);

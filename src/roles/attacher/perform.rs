@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tonic::Code;
 use tracing::debug;
 
 use crate::cluster::patch::{Guard, MetaChange};
@@ -16,7 +17,7 @@ use crate::roles::attacher::names;
 use crate::roles::kit::{Op, Secret, secrets};
 
 use super::context::{Context, Objects};
-use super::decide::{Done, Intent, Preparation, Publish, Unpublish};
+use super::decide::{Done, Intent, Preparation, Publish, Skip, Unpublish};
 use super::error::{
     AttachError, CONFIRM, InvalidAttachment, LOAD_SECRET, PROTECT, RECORD_ATTACHED, RELEASE, SAVE_INTENT, WRITE_ERROR,
     refuses_publish,
@@ -122,21 +123,23 @@ pub(super) async fn publish(
     Ok(answer?.publish_context.into_iter().collect())
 }
 
-/// Unpublishes the volume.
+/// Unpublishes the volume. A driver that does not publish any more may not have the call either.
 pub(super) async fn unpublish(
     cx: &Context,
     now: &Objects,
     unpublish: Unpublish,
     secret: Option<&Secret>,
-) -> Result<(), Stop> {
+) -> Result<Done, Stop> {
     let request = ControllerUnpublishVolumeRequest {
         volume_id: unpublish.volume_id,
         node_id: unpublish.node_id,
         secrets: secret.map(Secret::texts).unwrap_or_default(),
     };
     let client = cx.scope.driver.use_now()?.for_migrated(now.is_migrated());
-    cx.scope.term.during(client.controller_unpublish_volume(request)).await??;
-    Ok(())
+    match cx.scope.term.during(client.controller_unpublish_volume(request)).await? {
+        Err(error) if error.code == Code::Unimplemented && !cx.rules.publishes => Ok(Done::Skipped(Skip::NotOffered)),
+        answer => Ok(answer.map(|_| Done::Unpublished)?),
+    }
 }
 
 /// Records that the volume is attached, with a few retries, because giving up means to publish again.

@@ -134,7 +134,7 @@ async fn a_call_that_fails_after_the_term_is_no_failure_of_the_volume() {
             publish(&office.cx, &office.seen("u1"), wanted(), None).await.map(drop)
         } else {
             let unpublished = Unpublish { volume_id: "vol-1".into(), node_id: "node-1".into() };
-            unpublish(&office.cx, &office.seen("u1"), unpublished, None).await
+            unpublish(&office.cx, &office.seen("u1"), unpublished, None).await.map(drop)
         };
         assert!(matches!(ended, Err(Stop::TermOver)), "{method:?}: {ended:?}");
         assert_eq!(office.testbed.driver.calls_of(method).len(), 1);

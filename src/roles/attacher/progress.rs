@@ -13,6 +13,8 @@ pub enum Skip {
     Shared,
     /// Only the data of the attachment that this one is a copy of says what to detach.
     Copied,
+    /// The driver does not publish volumes any more, and says that it has no unpublish either.
+    NotOffered,
 }
 
 /// What one attempt has done so far. It is dropped with the attempt.
@@ -24,7 +26,7 @@ pub struct Progress {
     pub published: Option<BTreeMap<String, String>>,
     /// The driver answered OK to an unpublish.
     pub unpublished: bool,
-    /// Why the driver is not called for a detach, if it is not.
+    /// Why the detach goes on without the driver, if it does.
     pub skipped: Option<Skip>,
     /// The attachment is gone: our finalizer was the last one, or a read has not found the object.
     pub gone: bool,
@@ -43,7 +45,7 @@ pub enum Done {
     Published(BTreeMap<String, String>),
     /// The driver has unpublished the volume.
     Unpublished,
-    /// The driver is not called for the detach.
+    /// The detach goes on without the driver.
     Skipped(Skip),
     /// The status was written.
     Recorded,

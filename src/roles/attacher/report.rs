@@ -149,6 +149,10 @@ impl Context {
                 "releasing the volumeattachment without the driver: another volumeattachment needs the volume on the same \
                  machine, and its deletion detaches the volume"
             ),
+            Skip::NotOffered => info!(
+                node,
+                "releasing the volumeattachment without the driver: the driver does not attach and detach volumes any more"
+            ),
         }
     }
 

@@ -42,7 +42,8 @@ impl Context {
         info!("the volume and its persistentvolume are gone");
         // A term with several values for a key was not made by us.
         let segment = |term: &Reach| {
-            Segment::new(term.iter().filter_map(|(key, values)| Some((key.to_string(), values.first()?.to_string()))))
+            let inside = term.match_expressions.iter().filter(|requirement| requirement.operator == "In");
+            Segment::new(inside.filter_map(|one| Some((one.key.to_string(), one.values.first()?.to_string()))))
         };
         let mut segments: Vec<Segment> = volume.spec.node_affinity.iter().map(segment).collect();
         if segments.is_empty() {

@@ -127,7 +127,7 @@ fn a_volume_that_our_driver_has_taken_over_keeps_what_a_translation_reads() {
         );
         assert_eq!((second.len(), &**third), (0, &[requirement("old", "DoesNotExist", &[])][..]));
         assert_eq!(own.spec.node_affinity.len(), 3);
-        assert_eq!(*own.spec.node_affinity[0], [("topology.kubernetes.io/region".into(), ["r".into()].into())]);
+        assert_eq!(own.spec.node_affinity[0].match_expressions, *first);
     }
 }
 

@@ -145,7 +145,8 @@ fn our_volume_keeps_what_deleting_needs_and_a_foreign_one_does_not() {
             "spec": { "csi": { "driver": driver, "volumeHandle": "v" }, "persistentVolumeReclaimPolicy": "Delete",
                 "storageClassName": "fast", "claimRef": { "uid": "c1", "name": "data", "namespace": "shop" },
                 "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
-                    { "key": "zone", "operator": "In", "values": ["a"] }, { "key": "old", "operator": "DoesNotExist" }] }] } } },
+                    { "key": "zone", "operator": "In", "values": ["a"] }, { "key": "old", "operator": "DoesNotExist" }],
+                    "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n1"] }] }] } } },
             "status": { "phase": "Released" },
         }))
     };
@@ -153,7 +154,10 @@ fn our_volume_keeps_what_deleting_needs_and_a_foreign_one_does_not() {
     assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 3);
     assert_eq!((own.phase.as_deref(), own.spec.reclaim_policy.as_deref()), (Some("Released"), Some("Delete")));
     assert_eq!(own.spec.storage_class_name.as_deref(), Some("fast"));
-    assert_eq!(*own.spec.node_affinity, [Reach::from([("zone".into(), ["a".into()].into())])]);
+    let [Reach { match_expressions, match_fields }] = &*own.spec.node_affinity else { panic!("one term: {own:?}") };
+    let written: Vec<_> = match_expressions.iter().map(|one| (&*one.key, &*one.operator, one.values.len())).collect();
+    assert_eq!(written, [("zone", "In", 1), ("old", "DoesNotExist", 0)]);
+    assert_eq!((&*match_fields[0].key, &*match_fields[0].values[0]), ("metadata.name", "n1"));
     assert_eq!(keys(&own), [(BY_CLAIM.0, "c1".into()), (BY_HANDLE.0, "v".into())]);
     let foreign = volume("other");
     assert_eq!((foreign.phase.as_ref(), keys(&foreign)), (None, vec![]));

@@ -19,10 +19,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cluster::Reach;
 use crate::proto::GetCapacityResponse;
 use crate::roles::provisioner::claims::claim::ClaimKey;
-use crate::roles::provisioner::topology::Segment;
 
 /// How the instances make way for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,25 +183,6 @@ pub fn has_room(answers: &[GetCapacityResponse], required_bytes: i64) -> bool {
     required_bytes <= 0 || answers.iter().any(fits)
 }
 
-/// Whether a volume is ours to delete: it can be reached from our node, or from everywhere.
-///
-/// `affinity` holds the terms that the PersistentVolume requires of a node.
-pub fn is_within_reach(affinity: &[Reach], own: &Segment) -> bool {
-    let admits = |term: &Reach| {
-        term.iter().all(|(key, values)| own.get(key).is_some_and(|own| values.iter().any(|value| value == own)))
-    };
-    affinity.is_empty() || own.is_empty() || affinity.iter().any(admits)
-}
-
-/// Whether a volume may be one of our driver's: only a place that is another than ours says that it is not. People also write
-/// keys there that no driver has told (`kubernetes.io/hostname`).
-pub fn may_be_within_reach(affinity: &[Reach], own: &Segment) -> bool {
-    let admits = |term: &Reach| {
-        term.iter().all(|(key, values)| own.get(key).is_none_or(|own| values.iter().any(|value| value == own)))
-    };
-    affinity.is_empty() || affinity.iter().any(admits)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,25 +326,5 @@ mod tests {
         assert!(!has_room(&[answer(100, Some(9))], 10));
         assert!(has_room(&[answer(100, Some(10))], 10));
         assert!(!has_room(&[], 10) && has_room(&[], 0), "nothing always fits");
-    }
-
-    #[test]
-    fn a_volume_is_deleted_where_it_can_be_reached() {
-        let own = Segment::new([("zone", "z1"), ("rack", "A")]);
-        let term = |key: &str, values: &[&str]| {
-            Reach::from([(key.into(), values.iter().map(|&value| value.into()).collect::<Box<_>>())])
-        };
-        // And whether it may be one of our driver's: a key that no driver has told does not say that it is not.
-        for (affinity, expected, may_be) in [
-            (vec![], true, true),
-            (vec![term("zone", &["z2", "z1"])], true, true),
-            (vec![term("zone", &["z2"])], false, false),
-            (vec![term("zone", &["z2"]), term("rack", &["A"])], true, true),
-            (vec![term("disk", &["ssd"])], false, true),
-        ] {
-            assert_eq!(is_within_reach(&affinity, &own), expected, "{affinity:?}");
-            assert_eq!(may_be_within_reach(&affinity, &own), may_be, "{affinity:?}");
-            assert!(is_within_reach(&affinity, &Segment::default()), "a driver without topology reaches all");
-        }
     }
 }

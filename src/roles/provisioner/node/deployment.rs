@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
 use crate::process::Rng;
 
-use super::contention::{Contention, Holder, Manners, Sight, Verdict, is_within_reach, may_be_within_reach};
+use super::contention::{Contention, Holder, Manners, Sight, Verdict};
+use super::reach::Place;
 use crate::roles::provisioner::capacity::NodeSegments;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
@@ -103,6 +104,10 @@ impl LocalNode {
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.node.name
+    }
+
+    fn here(&self) -> Place<'_> {
+        Place { node: &self.node.name, segment: &self.place }
     }
 
     /// The node as its driver has told.
@@ -228,12 +233,12 @@ impl Deployment {
 
     /// Whether a volume is where this daemon's driver can delete it.
     pub fn is_here(&self, volume: &PersistentVolume) -> bool {
-        self.local().is_none_or(|local| is_within_reach(&volume.spec.node_affinity, &local.place))
+        self.local().is_none_or(|local| local.here().is_within(&volume.spec.node_affinity))
     }
 
     /// Whether a volume may be one that this daemon's driver has: nothing says that it is elsewhere.
     pub fn may_be_here(&self, volume: &PersistentVolume) -> bool {
-        self.local().is_none_or(|local| may_be_within_reach(&volume.spec.node_affinity, &local.place))
+        self.local().is_none_or(|local| local.here().may_be_within(&volume.spec.node_affinity))
     }
 
     /// From where a volume of the class must be reachable.

@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod contention;
 pub mod deployment;
+pub mod reach;
 mod reconcile;
 
 pub(super) use reconcile::NodeAdmission;
