@@ -3,6 +3,9 @@
 //! tonic returns the driver's errors and its own errors (an undecodable message, a message over the limit, no message,
 //! no status) in the same form: a status with a code, sometimes without a source. We must distinguish them: after the
 //! driver's `Internal` no volume exists, but after an unreadable response a volume may exist.
+//!
+//! tonic also drops a message that is not UTF-8 (a text in GBK, or one that was cut inside a letter), and its code with it. We
+//! make such a message readable before tonic sees it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,11 +14,25 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use hyper::body::{Frame, SizeHint};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode, utf8_percent_encode};
 use tonic::Code;
 use tonic::body::Body;
 use tonic::client::GrpcService;
+
+const MESSAGE: &str = "grpc-message";
+/// What must not stand in a header as it is. Letters beyond ASCII are encoded in any case.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// The header of a message that is not UTF-8, with U+FFFD for each part that cannot be read. `None`: it can be read as it is.
+fn repaired(message: &[u8]) -> Option<HeaderValue> {
+    let text = percent_decode(message);
+    if text.clone().decode_utf8().is_ok() {
+        return None;
+    }
+    HeaderValue::try_from(utf8_percent_encode(&text.decode_utf8_lossy(), ENCODED).to_string()).ok()
+}
 
 /// No code is less than 0.
 const NOTHING_YET: i32 = -1;
@@ -40,6 +57,9 @@ impl GrpcStatus {
     fn note(&self, headers: &mut HeaderMap) {
         if let Some(status) = headers.get("grpc-status") {
             self.0.store(Code::from_bytes(status.as_bytes()) as i32, Ordering::Release);
+        }
+        if let Some(readable) = headers.get(MESSAGE).and_then(|message| repaired(message.as_bytes())) {
+            headers.insert(MESSAGE, readable);
         }
         // They are not used, and tonic panics if they are not base64.
         headers.remove("grpc-status-details-bin");

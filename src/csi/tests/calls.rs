@@ -227,11 +227,45 @@ async fn an_answer_that_cannot_be_read_is_not_the_drivers_last_word() {
 async fn a_status_whose_details_are_garbage_is_still_the_drivers() {
     let bench = Bench::started();
     let driver = bench.ready().await;
-    bench.script().spoil = true;
+    bench.script().spoil = Some(b"disk is gone");
     for code in [Code::Aborted, Code::NotFound] {
-        bench.script().refuse.insert("ControllerPublishVolume", (code, "disk is gone".into()));
+        bench.script().refuse.insert("ControllerPublishVolume", (code, String::new()));
         let error = publish(&driver).await.unwrap_err();
-        assert_eq!(error.code, code, "{error}");
+        assert_eq!((error.code, error.message.as_str()), (code, "disk is gone"));
+    }
+}
+
+/// A driver's text, as its header has it, and what users read.
+const TEXTS: [(&[u8], &str); 10] = [
+    (b"no room", "no room"),
+    (b"", ""),
+    (b"100%25 full", "100% full"),
+    (b"100% full, %zz", "100% full, %zz"),
+    (b"%E7%A3%81%E7%9B%98", "\u{78c1}\u{76d8}"),
+    // The same in GBK, encoded and as it is.
+    (b"%B4%C5%C5%CC is full", "\u{fffd}\u{fffd}\u{fffd}\u{fffd} is full"),
+    (b"\xB4\xC5\xC5\xCC is full", "\u{fffd}\u{fffd}\u{fffd}\u{fffd} is full"),
+    // Cut inside a letter, and inside a letter's last number.
+    (b"pool %E7%A3%81%E7%9B", "pool \u{78c1}\u{fffd}"),
+    (b"pool %E7%A3%81%E7%9B%9", "pool \u{78c1}\u{fffd}%9"),
+    // A line break and a percent sign stay what they are beside a bad byte.
+    (b"90%25 full%0A%ff", "90% full\n\u{fffd}"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_is_not_utf_8_keeps_its_code_and_whatever_can_be_read() {
+    let bench = Bench::started();
+    let driver = bench.ready().await;
+    for (header, message) in TEXTS {
+        bench.script().spoil = Some(header);
+        bench.script().refuse.insert("ControllerPublishVolume", (Code::ResourceExhausted, String::new()));
+        let error = publish(&driver).await.unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (Code::ResourceExhausted, message));
+        // The same in trailers, after a response has begun.
+        bench.script().raw.insert("ControllerPublishVolume", (Vec::new(), Some(Code::ResourceExhausted)));
+        let error = publish(&driver).await.unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (Code::ResourceExhausted, message));
+        bench.script().raw.clear();
     }
 }
 

@@ -38,8 +38,8 @@ pub(super) struct Script {
     pub(super) publish_context: Vec<(String, String)>,
     /// By RPC: answers with these bytes, as they are, instead of one message, and then with this status if any.
     pub(super) raw: BTreeMap<&'static str, (Vec<u8>, Option<Code>)>,
-    /// Errors come with a message and details that nobody can read.
-    pub(super) spoil: bool,
+    /// Errors come with this message as it is, and with details that nobody can read.
+    pub(super) spoil: Option<&'static [u8]>,
     /// Each call with its metadata.
     pub(super) calls: Vec<(&'static str, tonic::metadata::MetadataMap)>,
 }
@@ -174,9 +174,14 @@ impl Service<http::Request<tonic::body::Body>> for Both {
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         let rpc = request.uri().path().rsplit('/').next().unwrap_or_default();
         if let Some((bytes, status)) = self.driver.script().raw.get(rpc).cloned() {
+            let message = self.driver.script().spoil;
             let status = status.map(|code| {
-                let trailers = [(http::HeaderName::from_static("grpc-status"), (code as i32).into())];
-                Ok::<_, io::Error>(hyper::body::Frame::trailers(trailers.into_iter().collect()))
+                let mut trailers = http::HeaderMap::new();
+                trailers.insert("grpc-status", (code as i32).into());
+                if let Some(message) = message {
+                    trailers.insert("grpc-message", http::HeaderValue::from_bytes(message).unwrap());
+                }
+                Ok::<_, io::Error>(hyper::body::Frame::trailers(trailers))
             });
             let frames = std::iter::once(Ok(hyper::body::Frame::data(bytes.into()))).chain(status);
             let body = tonic::body::Body::new(http_body_util::StreamBody::new(tokio_stream::iter(frames)));
@@ -190,8 +195,10 @@ impl Service<http::Request<tonic::body::Body>> for Both {
             let answer = self.controller.call(request);
             async move {
                 let mut answer = answer.await?;
-                if spoil && answer.headers().contains_key("grpc-status") {
-                    answer.headers_mut().insert("grpc-message", http::HeaderValue::from_static("%ff%fe"));
+                if let Some(message) = spoil
+                    && answer.headers().contains_key("grpc-status")
+                {
+                    answer.headers_mut().insert("grpc-message", http::HeaderValue::from_bytes(message).unwrap());
                     answer.headers_mut().insert("grpc-status-details-bin", http::HeaderValue::from_static("!!"));
                 }
                 Ok(answer)
@@ -245,7 +252,7 @@ impl Bench {
             delay: BTreeMap::new(),
             publish_context: Vec::new(),
             raw: BTreeMap::new(),
-            spoil: false,
+            spoil: None,
             calls: Vec::new(),
         })));
         Self {
