@@ -155,3 +155,28 @@ fn a_field_that_is_recorded_again_is_told_once_with_its_last_value() {
         format!("attachment{{role=\"attacher\" operation=\"detach\"}}: {}: trying again attempt=3\n", module_path!());
     assert!(line.ends_with(&expected), "{line}");
 }
+
+/// What an object's line looked like after a night of failures: each attempt records its fields on the object's span again.
+#[test]
+fn a_line_is_as_long_after_65_attempts_as_after_one() {
+    let width = |format: LogFormat, attempts: usize| {
+        let paper = log("info", format, |_| {
+            let span = info_span!("attachment", role = "attacher", operation = tracing::field::Empty);
+            for _ in 0..attempts {
+                let _span = span.enter();
+                span.record("operation", "attach");
+                let call = info_span!("csi_rpc", otel.kind = "client", code = tracing::field::Empty);
+                call.record("code", "Internal");
+                call.in_scope(|| info!(error = "no room", "trying again"));
+            }
+        });
+        let text = paper.text();
+        assert_eq!(text.lines().count(), attempts);
+        let last = text.lines().last().unwrap().to_owned();
+        assert_eq!(last.matches("operation").count(), 1, "{last}");
+        last.len()
+    };
+    for format in [LogFormat::Text, LogFormat::Json] {
+        assert_eq!(width(format, 65), width(format, 1), "{format:?}");
+    }
+}
