@@ -118,7 +118,7 @@ release:
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --test cluster -- {{ args }}
 
-# The translation of in-tree volumes against the Go library's, over thousands of objects (needs Go): `TRANSLATIONS=100000 just translation`.
+# The translation of in-tree volumes against the Go library's over thousands of objects, and YAML against kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test translation
 

@@ -196,7 +196,7 @@ mod tests {
     /// A workload of this kind with a csi-provisioner that has these arguments besides.
     fn report(kind: &str, arguments: &str) -> super::super::Report {
         let text = format!(
-            "kind: {kind}\nmetadata: {{name: d, namespace: n}}\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers:\n      \
+            "kind: {kind}\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers:\n      \
              - name: csi-provisioner\n        image: x/csi-provisioner:v6\n        args: [--csi-address=/csi/s{arguments}]\n"
         );
         let manifests = vec![crate::migrate::Manifest { name: "d.yaml".to_owned(), text }];

@@ -1,10 +1,9 @@
 //! The workload alone, out of a file with other objects. Only the workload is written and replaced: the other objects
 //! may have changed in the cluster since the file was written. Pure.
 
-use serde_yaml::Value;
-
 use super::document::{Document, Workload};
 use super::outline::{Outline, Step};
+use crate::process::yaml;
 
 /// The text of the workload, and whether its lines are as they were written.
 pub(super) fn text(text: &str, documents: &[Document], workload: &Workload) -> Option<(String, bool)> {
@@ -15,10 +14,10 @@ pub(super) fn text(text: &str, documents: &[Document], workload: &Workload) -> O
     let value = document.value.get("items")?.get(item)?;
     let kept = of_item(lines, item)
         .map(|lines| lines.join("\n") + "\n")
-        .filter(|text| serde_yaml::from_str::<Value>(text).is_ok_and(|meant| meant == *value));
+        .filter(|text| yaml::read(text).is_ok_and(|meant| meant == *value));
     match kept {
         Some(text) => Some((text, true)),
-        None => Some((serde_yaml::to_string(value).ok()?, false)),
+        None => Some((yaml::write(value), false)),
     }
 }
 

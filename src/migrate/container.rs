@@ -7,6 +7,7 @@ use serde_yaml::{Mapping, Value};
 use super::document::string;
 use super::file::{FOLDER, NAME};
 use super::resources;
+use crate::process::yaml;
 
 /// The daemon's container is called like this, and the volume of its configuration begins so.
 pub(super) const CONTAINER: &str = "csi-control-plane";
@@ -35,7 +36,7 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     }
     put("args", list(["run", "--config", &format!("{FOLDER}/{NAME}")].map(Value::from)));
     put("env", variables(old, notes));
-    let from: Vec<Value> = union(old, "envFrom", |entry| serde_yaml::to_string(entry).unwrap_or_default(), notes);
+    let from: Vec<Value> = union(old, "envFrom", yaml::write, notes);
     if !from.is_empty() {
         put("envFrom", list(from));
     }

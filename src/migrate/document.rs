@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde_yaml::Value;
 
 use super::outline::Step;
+use crate::process::yaml;
 
 /// One document of a file.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Whether an update ends each old pod before it makes a new one, and there is only one at a time.
     pub(super) ends_before_it_begins: bool,
+    /// What of its metadata is no text for kubectl, and what it is instead: `namespace: no` is a switch.
+    pub(super) misread: Vec<(&'static str, String)>,
     /// The labels that select its pods, as `kubectl` writes them; none if they cannot be written so.
     pub(super) selector: Option<String>,
 }
@@ -80,12 +83,9 @@ fn take(lines: &[&str], range: Range<usize>, documents: &mut Vec<Document>, faul
     if body.iter().map(|line| line.trim()).all(|line| line.is_empty() || line.starts_with('#')) {
         return;
     }
-    match serde_yaml::from_str::<Value>(&body.join("\n")) {
+    match yaml::read(&body.join("\n")) {
         Ok(value) => documents.push(Document { lines: range, value }),
-        Err(error) => {
-            let line = range.start + error.location().map_or(1, |location| location.line());
-            faults.push(Syntax { line, text: error.to_string() });
-        }
+        Err(error) => faults.push(Syntax { line: range.start + error.line, text: error.text }),
     }
 }
 
@@ -119,8 +119,15 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         counts_pods: value.get("spec")?.get("replicas").is_some(),
         pod,
         ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
+        misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
         selector: selector(value.get("spec")?),
     })
+}
+
+/// What kubectl reads below `key`, if that is no text.
+fn misread(metadata: &Value, key: &'static str) -> Option<(&'static str, String)> {
+    let value = metadata.get(key).filter(|value| !value.is_null() && !value.is_string())?;
+    Some((key, yaml::write(value).trim_end().to_owned()))
 }
 
 /// A Deployment does so with the strategy Recreate, a `StatefulSet` if it has one pod.
@@ -203,7 +210,7 @@ mod tests {
     fn workloads_are_found_among_other_documents_and_in_lists() {
         let pod = "spec: {template: {spec: {containers: [{name: c}]}}}";
         let text = format!(
-            "# head\n---\nkind: Service\n--- # next\nkind: Deployment\nmetadata: {{name: a, namespace: n}}\n{pod}\n...\n---\n\
+            "# head\n---\nkind: Service\n--- # next\nkind: Deployment\nmetadata: {{name: a, namespace: 'n'}}\n{pod}\n...\n---\n\
              kind: List\nitems:\n- kind: Secret\n- kind: StatefulSet\n  metadata: {{name: b}}\n  {pod}\n---\n\
              kind: Job\nmetadata: {{name: j}}\n{pod}\n"
         );

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_yaml::Value;
 
+use crate::process::yaml;
+
 /// What a variable of the container holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Variable {
@@ -44,7 +46,18 @@ impl Variables {
 
     fn read(&self, entry: &Value, namespace: Option<&str>) -> Variable {
         let Some(source) = entry.get("valueFrom") else {
-            let text = entry.get("value").and_then(Value::as_str).unwrap_or_default();
+            let text = match entry.get("value") {
+                None | Some(Value::Null) => "",
+                Some(Value::String(text)) => text,
+                // kubectl reads YAML 1.1, where `no` is a switch, and the API refuses the object.
+                Some(other) => {
+                    let read = yaml::write(other);
+                    return Variable::Elsewhere(format!(
+                        "{} in YAML 1.1 and needs quotes to be a text",
+                        read.trim_end()
+                    ));
+                }
+            };
             return self.expand(text).map_or_else(|missing| Variable::Elsewhere(missing.from), Variable::Text);
         };
         let field = source.get("fieldRef").and_then(|field| field.get("fieldPath")).and_then(Value::as_str);
@@ -95,11 +108,14 @@ env:
   - {name: ADDRESS, value: $(DIR)/csi.sock}
   - {name: NS, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
   - {name: POD_IP, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: status.podIP}}}
+  - {name: SWITCH, value: on}
+  - {name: MODE, value: 0400}
+  - {name: WORD, value: 'on'}
   - {name: KEY, valueFrom: {secretKeyRef: {name: s, key: k}}}
 ";
 
     fn expand(text: &str, namespace: Option<&str>) -> Result<String, String> {
-        let container: Value = serde_yaml::from_str(CONTAINER).unwrap();
+        let container = yaml::read(CONTAINER).unwrap();
         let missing = |missing: Missing| format!("{}: {}", missing.name, missing.from);
         Variables::of(&container, namespace).expand(text).map_err(missing)
     }
@@ -115,6 +131,9 @@ env:
             ("$(KEY)", Err("KEY: a secretKeyRef")),
             ("$(NONE)", Err("NONE: no variable of the container")),
             ("$(DIR", Ok("$(DIR")),
+            ("$(WORD)", Ok("on")),
+            ("$(SWITCH)", Err("SWITCH: true in YAML 1.1 and needs quotes to be a text")),
+            ("$(MODE)", Err("MODE: 256 in YAML 1.1 and needs quotes to be a text")),
         ] {
             assert_eq!(expand(text, Some("storage")).as_deref().map_err(String::as_str), expanded, "{text}");
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::process::duration;
+use crate::process::yaml;
 
 use super::settle::Chosen;
 
@@ -36,7 +36,8 @@ pub(super) fn configuration(chosen: &[Chosen], roles: &[&'static str], source: &
 
 /// The ConfigMap of a file.
 pub(super) fn config_map(name: &str, namespace: Option<&str>, file: &str) -> String {
-    let namespace = namespace.map(|namespace| format!("  namespace: {namespace}\n")).unwrap_or_default();
+    let name = yaml::text(name);
+    let namespace = namespace.map(|namespace| format!("  namespace: {}\n", yaml::text(namespace))).unwrap_or_default();
     let mut text =
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\n{namespace}data:\n  {NAME}: |\n");
     for line in file.lines() {
@@ -75,7 +76,7 @@ impl<'a> Node<'a> {
             let _ = match node.value {
                 Some(Chosen { value, because, .. }) => {
                     // A comment ends with its line, whatever stood on a command line.
-                    let because = because.replace(char::is_control, " ");
+                    let because = because.replace(|c: char| c.is_control() || "\u{2028}\u{2029}".contains(c), " ");
                     writeln!(text, "{indent}{key}: {} # {because}", scalar(value))
                 }
                 None => writeln!(text, "{indent}{key}:"),
@@ -88,16 +89,10 @@ impl<'a> Node<'a> {
 /// A value in one line: JSON is YAML, and words need no quotes.
 fn scalar(value: &Value) -> String {
     match value {
-        Value::String(text) if is_plain(text) => text.clone(),
+        Value::String(text) if yaml::is_plain(text) => text.clone(),
+        Value::String(text) => yaml::quoted(text),
         value => value.to_string(),
     }
-}
-
-fn is_plain(text: &str) -> bool {
-    let is_word = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "/_.-".contains(c));
-    let means_more = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    (is_word && !means_more.contains(&text.to_ascii_lowercase().as_str())) || duration::parse(text).is_some()
 }
 
 #[cfg(test)]

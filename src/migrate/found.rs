@@ -90,6 +90,12 @@ impl Found {
             faults: Vec::new(),
             workload,
         };
+        for (key, read) in found.workload.misread.clone() {
+            let place = format!("{}, metadata.{key}", found.workload.title());
+            let expected =
+                "a text: put it in quotes, since kubectl reads YAML 1.1 and the API refuses the object".to_owned();
+            found.faults.push(Fault { place, found: read, expected, can_be_left_out: false });
+        }
         let containers = found.workload.containers().to_vec();
         for (place, value) in containers.iter().enumerate() {
             if string(value, "name") == Some(container::CONTAINER) {

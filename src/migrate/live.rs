@@ -6,6 +6,7 @@ use serde_yaml::Value;
 
 use super::document::{Document, string};
 use super::outline::{Outline, Step};
+use crate::process::yaml;
 
 /// What the server owns of any object; its annotations are below.
 const OWNED: [&[&str]; 10] = [
@@ -64,13 +65,12 @@ pub(super) fn clean(text: &str, documents: &[Document]) -> Option<Cleaned> {
             remove(&mut value, path)?;
         }
         let old = all.get(document.lines.clone())?;
-        let edited = edit(old, &paths)
-            .filter(|lines| serde_yaml::from_str::<Value>(&lines.join("\n")).is_ok_and(|meant| meant == value));
+        let edited = edit(old, &paths).filter(|lines| yaml::read(&lines.join("\n")).is_ok_and(|meant| meant == value));
         is_kept &= edited.is_some();
         lines.extend(all.get(at..document.lines.start)?.iter().map(|&line| line.to_owned()));
         match edited {
             Some(edited) => lines.extend(edited),
-            None => lines.extend(serde_yaml::to_string(&value).ok()?.lines().map(str::to_owned)),
+            None => lines.extend(yaml::write(&value).lines().map(str::to_owned)),
         }
         at = document.lines.end;
     }

@@ -40,6 +40,8 @@ mod version;
 #[cfg(test)]
 mod version_tests;
 mod workload;
+#[cfg(test)]
+mod yaml_tests;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -4,6 +4,7 @@ use serde_yaml::Value;
 
 use super::document::{self, string};
 use crate::app::Plan;
+use crate::process::yaml;
 
 /// A binding for each role of the plan's manifests, named after the role and the account: the workloads of a driver may share a
 /// role, such as one for each operating system of its nodes, and each has an account of its own.
@@ -15,9 +16,12 @@ pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) ->
         let Some(kind @ ("ClusterRole" | "Role")) = string(&document.value, "kind") else { continue };
         let Some(metadata) = document.value.get("metadata") else { continue };
         let name = string(metadata, "name").unwrap_or_default();
-        let place = string(metadata, "namespace").map(|place| format!("  namespace: {place}\n")).unwrap_or_default();
+        let place = string(metadata, "namespace");
+        let place = place.map(|place| format!("  namespace: {}\n", yaml::text(place))).unwrap_or_default();
+        let binding = format!("{name}:{namespace}:{account}");
+        let [binding, name, account, namespace] = [&binding, name, account, namespace].map(yaml::text);
         texts.push(format!(
-            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {name}:{namespace}:{account}\n{place}roleRef:\n  \
+            "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {binding}\n{place}roleRef:\n  \
              apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n  - kind: ServiceAccount\n    \
              name: {account}\n    namespace: {namespace}\n"
         ));

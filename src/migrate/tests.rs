@@ -108,7 +108,7 @@ fn hostpath_with_every_sidecar_in_one_pod() {
 /// A Deployment with one attacher and these arguments.
 pub(super) fn attacher(arguments: &str) -> String {
     format!(
-        "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+        "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n      \
          - name: csi-attacher\n        image: x/csi-attacher:v4\n        args: {arguments}\n      - name: driver\n"
     )
 }
@@ -241,7 +241,7 @@ fn secrets_that_are_named_are_granted_alone_and_bound() {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     assert_eq!(told.collect::<Vec<_>>(), [("Role", "n", names(&["one", "other"])), ("Role", "vault", names(&["key"]))]);
     for namespace in ["n", "vault"] {
-        let binding = format!(":secrets:n:default\n  namespace: {namespace}\n");
+        let binding = format!(":secrets:n:default\n  namespace: {}\n", crate::process::yaml::text(namespace));
         assert!(bindings.contains(&binding), "{binding} in\n{bindings}");
     }
     assert!(

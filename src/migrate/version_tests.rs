@@ -10,7 +10,7 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
         format!("      - {{name: {name}, image: x/{name}:v5.0.0, args: [--timeout={time}]}}\n")
     };
     let text = format!(
-        "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n{}{}{}{}",
+        "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n{}{}{}{}",
         container("csi-attacher", "20s"),
         container("csi-provisioner", "10h"),
         container("csi-resizer", "1m50s"),
@@ -36,7 +36,7 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
 fn the_defaults_of_the_sidecars_version_are_kept() {
     let moved = |image: &str, arguments: &str| {
         let text = format!(
-            "kind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+            "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n      \
              - {{name: p, image: \"{image}\", args: [--csi-address=/csi/s, --leader-election{arguments}]}}\n"
         );
         let Outcome { report, files } = migrate(&wanted(&text));

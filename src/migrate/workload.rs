@@ -8,6 +8,7 @@ use serde_yaml::Value;
 
 use super::document::{Document, Workload};
 use super::outline::{Outline, Step};
+use crate::process::yaml;
 
 /// What changes in a pod.
 #[derive(Debug)]
@@ -33,11 +34,11 @@ pub(super) fn patch(
     let all: Vec<&str> = text.lines().collect();
     let old = all.get(document.lines.clone())?;
     let edited = edit(old, &workload.path(), change)
-        .filter(|lines| serde_yaml::from_str::<Value>(&lines.join("\n")).is_ok_and(|meant| meant == value));
+        .filter(|lines| yaml::read(&lines.join("\n")).is_ok_and(|meant| meant == value));
     let is_kept = edited.is_some();
     let lines = match edited {
         Some(lines) => lines,
-        None => serde_yaml::to_string(&value).ok()?.lines().map(str::to_owned).collect(),
+        None => yaml::write(&value).lines().map(str::to_owned).collect(),
     };
     let before = all[..document.lines.start].iter().map(|&line| line.to_owned());
     let after = all[document.lines.end..].iter().map(|&line| line.to_owned());
@@ -81,10 +82,10 @@ fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<St
     let volumes = below("volumes");
     let (volume_place, volume_lines) = if let Some(volumes) = &volumes {
         let items = outline.items(volumes)?;
-        (items.ranges.last()?.end, item(change.volume, items.column)?)
+        (items.ranges.last()?.end, item(change.volume, items.column))
     } else {
         let mut lines = vec![format!("{}volumes:", " ".repeat(containers.column))];
-        lines.extend(item(change.volume, containers.column + 2)?);
+        lines.extend(item(change.volume, containers.column + 2));
         (containers.lines.end, lines)
     };
     let mut removed = Vec::new();
@@ -94,7 +95,7 @@ fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<St
     let mut result = Vec::new();
     for at in 0..=lines.len() {
         if at == place {
-            result.extend(item(change.container, items.column)?);
+            result.extend(item(change.container, items.column));
         }
         if at == volume_place {
             result.extend(volume_lines.iter().cloned());
@@ -107,9 +108,9 @@ fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<St
 }
 
 /// A value as an item of a sequence whose dashes stand in `column`.
-fn item(value: &Value, column: usize) -> Option<Vec<String>> {
-    let text = serde_yaml::to_string(&Value::Sequence(vec![value.clone()])).ok()?;
-    Some(text.lines().map(|line| format!("{}{line}", " ".repeat(column))).collect())
+fn item(value: &Value, column: usize) -> Vec<String> {
+    let text = yaml::write(&Value::Sequence(vec![value.clone()]));
+    text.lines().map(|line| format!("{}{line}", " ".repeat(column))).collect()
 }
 
 #[cfg(test)]

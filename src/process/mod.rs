@@ -12,6 +12,7 @@ mod section;
 mod tasks;
 mod transport;
 pub mod watch;
+pub mod yaml;
 
 pub use clock::Clock;
 pub use error_chain::{ErrorChain, error_chain};

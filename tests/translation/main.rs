@@ -22,6 +22,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 mod objects;
+mod yaml;
 
 /// The library's program, where `build.sh` put it.
 fn program() -> PathBuf {

@@ -1,5 +1,5 @@
-// The translation of in-tree volumes as the Go sidecars and kube-controller-manager do it, for a comparison with ours. The version is
-// that of the control plane of the tests.
+// The translation of in-tree volumes as the Go sidecars and kube-controller-manager do it, and manifests as kubectl reads them, for a
+// comparison with ours. The version is that of the control plane of the tests.
 module csi-control-plane.invalid/tests/cluster/translation
 
 go 1.26.0
@@ -8,6 +8,7 @@ require (
 	k8s.io/api v0.36.3
 	k8s.io/csi-translation-lib v0.36.3
 	k8s.io/klog/v2 v2.140.0
+	sigs.k8s.io/yaml v1.6.0
 )
 
 require (

@@ -5,7 +5,9 @@
 //	{"ask": "volumeToInTree", "object": PersistentVolume}
 //	{"ask": "classToCSI", "object": StorageClass, "name": PLUGIN}
 //	{"ask": "repairHandle", "name": DRIVER, "handle": HANDLE, "node": NODE}
+//	{"ask": "yaml", "text": TEXT}
 //
+// The last is what sigs.k8s.io/yaml, the reader of kubectl and of the API server, makes of a text, as {"answer": {"value": VALUE}}.
 // An answer is {"answer": OBJECT}, {"error": TEXT}, or {"panic": TEXT}.
 package main
 
@@ -19,6 +21,7 @@ import (
 	storage "k8s.io/api/storage/v1"
 	translation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
 )
 
 type question struct {
@@ -28,6 +31,7 @@ type question struct {
 	Name      string          `json:"name"`
 	Handle    string          `json:"handle"`
 	Node      string          `json:"node"`
+	Text      string          `json:"text"`
 }
 
 type answer struct {
@@ -65,6 +69,12 @@ func translate(asked question) (any, error) {
 		return library.TranslateInTreeStorageClassToCSI(logger, asked.Name, class)
 	case "repairHandle":
 		return library.RepairVolumeHandle(asked.Name, asked.Handle, asked.Node)
+	case "yaml":
+		value, err := yaml.YAMLToJSON([]byte(asked.Text))
+		if err != nil {
+			return nil, err
+		}
+		return map[string]json.RawMessage{"value": value}, nil
 	}
 	return nil, fmt.Errorf("translate-in-tree does not know %q", asked.Ask)
 }
