@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::names;
+use crate::process::yaml;
 
 /// Where a right is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -133,7 +134,8 @@ impl Rules {
     /// A `ClusterRole`, and a `Role` in each of the namespaces where some right is needed, as YAML documents.
     pub fn manifests(&self, name: &str, namespaces: &Namespaces) -> String {
         let Namespaces { own, election } = namespaces;
-        let within = |namespace: &str| format!("  name: {name}\n  namespace: {namespace}\n");
+        let name = yaml::text(name);
+        let within = |namespace: &str| format!("  name: {name}\n  namespace: {}\n", yaml::text(namespace));
         let mut documents = vec![("ClusterRole", format!("  name: {name}\n"), self.of(&[Scope::Cluster]))];
         if own == election {
             documents.push(("Role", within(own), self.of(&[Scope::Namespace, Scope::Election])));
@@ -161,7 +163,9 @@ impl Rules {
 
 /// A `Role` of this name in each of these namespaces, with the rule for only the objects of these names.
 pub fn by_name(rule: &Rule, name: &str, objects: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let name = yaml::text(name);
     let granted = |(namespace, names): (&String, &BTreeSet<String>)| {
+        let namespace = yaml::text(namespace);
         format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: {name}\n  namespace: {namespace}\nrules:\n{}",
             written(&rule.clone().named(names.iter().cloned()))
@@ -178,16 +182,16 @@ fn written(rule: &Rule) -> String {
         format!("    resourceNames: [{}]\n", quoted(&rule.resource_names))
     };
     format!(
-        "  # {}\n  - apiGroups: [{:?}]\n    resources: [{:?}]\n{names}    verbs: [{}]\n",
+        "  # {}\n  - apiGroups: [{}]\n    resources: [{}]\n{names}    verbs: [{}]\n",
         rule.reason,
-        rule.api_group,
-        rule.resource,
+        yaml::quoted(&rule.api_group),
+        yaml::quoted(&rule.resource),
         quoted(&rule.verbs)
     )
 }
 
 fn quoted(texts: &BTreeSet<String>) -> String {
-    texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
+    texts.iter().map(|text| yaml::quoted(text)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

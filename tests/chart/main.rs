@@ -6,6 +6,7 @@
 //! matrix     the sets of values in values/, those whose roles this daemon has
 //! node       the driver's node plugin beside the controller
 //! pods       what a pod looks like: probes, mounts, security, placement
+//! names      a namespace 1234 or a name `yes` stays a text
 //! options    host network, labels, the image's registry, the users' objects, `helm test`
 //! rollout    which changes of the configuration replace the pods
 //! rights     the rendered RBAC is what `check` prints for the rendered configuration
@@ -55,6 +56,7 @@ mod kinds;
 mod lint;
 mod matrix;
 mod monitors;
+mod names;
 mod node;
 #[path = "../it/objects.rs"]
 #[allow(dead_code, reason = "some of its objects are for the scenarios")]

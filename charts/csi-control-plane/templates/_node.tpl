@@ -45,8 +45,8 @@ the controller's pod make the node plugin's, too. */}}
 apiVersion: v1
 kind: ConfigMap
 metadata:
-  name: {{ include "csi-control-plane.configMapName" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "csi-control-plane.configMapName" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
     {{- include "csi-control-plane.labels" . | nindent 4 }}
 data:
@@ -59,8 +59,8 @@ data:
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
-  name: {{ include "csi-control-plane.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "csi-control-plane.fullname" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
     {{- include "csi-control-plane.labelsAnd" (list . $monitor.labels) | nindent 4 }}
 spec:
@@ -68,7 +68,7 @@ spec:
     matchLabels:
       {{- include "csi-control-plane.selectorLabels" . | nindent 6 }}
   podMetricsEndpoints:
-    - {port: diagnostics, path: /metrics, interval: {{ $monitor.interval }}}
+    - {port: diagnostics, path: /metrics, interval: {{ $monitor.interval | quote }}}
 {{- end -}}
 
 {{- define "csi-control-plane.nodeDaemonSet" -}}
@@ -76,8 +76,8 @@ spec:
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
-  name: {{ include "csi-control-plane.fullname" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "csi-control-plane.fullname" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
   labels:
     {{- include "csi-control-plane.labels" . | nindent 4 }}
   {{- with .Values.workloadAnnotations }}

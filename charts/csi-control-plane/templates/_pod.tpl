@@ -1,9 +1,9 @@
 {{/* Annotations of a pod with the container. They change, and so replace the pod, when the configuration changes. */}}
 {{- define "csi-control-plane.podAnnotations" -}}
 {{- if eq .Values.rolloutOnConfigChange "always" -}}
-checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum }}
+checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum | quote }}
 {{- else if eq .Values.rolloutOnConfigChange "whenNeeded" -}}
-checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum }}
+checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum | quote }}
 {{- end -}}
 {{- end -}}
 
@@ -13,7 +13,7 @@ checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum }
 {{- $port := include "csi-control-plane.port" . -}}
 name: csi-control-plane
 image: {{ include "csi-control-plane.image" . | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
 args: [run, --config, /etc/csi-control-plane/config.yaml]
 env:
   - name: POD_NAMESPACE
@@ -43,7 +43,7 @@ securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
   - {name: csi-control-plane-config, mountPath: /etc/csi-control-plane, readOnly: true}
-  - {name: {{ .Values.socket.volume }}, mountPath: {{ include "csi-control-plane.socketPath" . | dir }}}
+  - {name: {{ .Values.socket.volume | quote }}, mountPath: {{ include "csi-control-plane.socketPath" . | dir | quote }}}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -61,14 +61,14 @@ volumeMounts:
 {{- define "csi-control-plane.configVolume" -}}
 - name: csi-control-plane-config
   configMap:
-    name: {{ include "csi-control-plane.configMapName" . }}
+    name: {{ include "csi-control-plane.configMapName" . | quote }}
 {{- end -}}
 
 {{- define "csi-control-plane.socketVolume" -}}
-- name: {{ .Values.socket.volume }}
+- name: {{ .Values.socket.volume | quote }}
   {{- if .Values.socket.hostPath }}
   hostPath:
-    path: {{ .Values.socket.hostPath }}
+    path: {{ .Values.socket.hostPath | quote }}
     type: DirectoryOrCreate
   {{- else }}
   emptyDir: {}
@@ -89,10 +89,10 @@ metadata:
 spec:
   {{- if eq .Values.mode "node" }}
   # Its roles ask no API server, so the pod needs no account and gets no token.
-  serviceAccountName: {{ .Values.serviceAccountName | default "default" }}
+  serviceAccountName: {{ .Values.serviceAccountName | default "default" | quote }}
   automountServiceAccountToken: {{ ne .Values.serviceAccountName "" }}
   {{- else }}
-  serviceAccountName: {{ include "csi-control-plane.serviceAccountName" . }}
+  serviceAccountName: {{ include "csi-control-plane.serviceAccountName" . | quote }}
   {{- end }}
   # A Service's variables would look like the daemon's own.
   enableServiceLinks: false
@@ -101,7 +101,7 @@ spec:
   {{- end }}
   {{- /* A pod on the host's network would otherwise ask the node's DNS, which knows no Service. */}}
   {{- with .Values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" .Values.hostNetwork) }}
-  dnsPolicy: {{ . }}
+  dnsPolicy: {{ . | quote }}
   {{- end }}
   {{- with .Values.dnsConfig }}
   dnsConfig:
@@ -109,7 +109,7 @@ spec:
   {{- end }}
   terminationGracePeriodSeconds: {{ include "csi-control-plane.gracePeriod" . }}
   {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
