@@ -15,10 +15,9 @@ use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Rng, error_chain};
+use csi_control_plane::process::{Clock, Rng, error_chain, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// How long the last spans may take to reach the collector.
@@ -247,9 +246,7 @@ async fn serve(
     let diagnostics = match loaded.config.diagnostics.listen {
         None => None,
         Some(address) => Some(Door::Tcp(
-            TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address} (diagnostics.listen)"))?,
+            listen(address).await.with_context(|| format!("cannot listen on {address} (diagnostics.listen)"))?,
         )),
     };
     let handle = configuration.handle();

@@ -88,7 +88,7 @@ pub const SHARED: &[Flag] = &[
         "http-endpoint",
         Text,
         Key("diagnostics.listen"),
-        "on by default: `0.0.0.0:8080`; the host may not be left out",
+        "on by default: `[::]:8080`, all addresses of IPv4 and IPv6; the host may not be left out",
     ),
     flag("metrics-address", Text, Key("diagnostics.listen"), "already deprecated in the sidecars"),
     flag(

@@ -1,6 +1,6 @@
 //! `diagnostics:` in the configuration file.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct DiagnosticsSection {
 
 impl Default for DiagnosticsSection {
     fn default() -> Self {
-        Self { listen: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8080))) }
+        Self { listen: Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8080))) }
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     if listen.ip().is_loopback() {
         notes.push(format!(
             "{listen} is the pod's own: the kubelet can't reach it, so the container has no probes; set `diagnostics.listen` to \
-             0.0.0.0:{} and add them",
+             [::]:{} and add them",
             listen.port()
         ));
     } else {

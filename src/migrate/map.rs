@@ -9,6 +9,7 @@ use crate::process::duration;
 
 use super::expand::Variables;
 use super::flags::{Given, parse};
+use super::listen;
 use super::report::{Fault, FlagFate, FlagLine};
 
 /// A key and the value that a flag gives it.
@@ -177,7 +178,7 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
         "leader-election-namespace" if matches!(value, "" | "{metadata.namespace}") => {
             return Meaning::Nothing("the pod's own namespace, which is the default".to_owned());
         }
-        "http-endpoint" | "metrics-address" => return listen(value),
+        "http-endpoint" | "metrics-address" => return listening(value),
         "logging-format" if !matches!(value, "text" | "json") => return Meaning::Wrong("text or json".to_owned()),
         "kubeconfig" if value.is_empty() => return Meaning::Nothing("empty: the pod's account, as here".to_owned()),
         "leader-election-labels" => return labels(value),
@@ -209,7 +210,7 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
                 Meaning::Key(Value::Null)
             }
             (Ok(0), "health-port") => Meaning::Nothing("0: off, which is the default".to_owned()),
-            (Ok(port), "health-port") => listen(&format!("[::]:{port}")),
+            (Ok(port), "health-port") => listening(&format!("[::]:{port}")),
             (Ok(number), _) => Meaning::Key(json!(number)),
         },
     }
@@ -233,22 +234,13 @@ fn level_of(verbosity: i64) -> &'static str {
     }
 }
 
-fn listen(value: &str) -> Meaning {
+fn listening(value: &str) -> Meaning {
     if value.is_empty() {
         return Meaning::Nothing("empty: off there; here the default stays on".to_owned());
     }
-    let Some((host, port)) = value.rsplit_once(':') else {
-        return Meaning::Wrong("address:port".to_owned());
-    };
-    let host = match host {
-        "" | "{status.podIP}" | "{status.podIPs}" | "{status.hostIP}" => "0.0.0.0",
-        "localhost" => "127.0.0.1",
-        host => host,
-    };
-    let address = format!("{host}:{port}");
-    match address.parse::<std::net::SocketAddr>() {
+    match listen::address(value) {
         Ok(address) => Meaning::Key(json!(address.to_string())),
-        Err(_) => Meaning::Wrong("address:port, with an address that is written in the manifest".to_owned()),
+        Err(expected) => Meaning::Wrong(expected),
     }
 }
 

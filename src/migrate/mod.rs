@@ -23,6 +23,7 @@ mod expand;
 mod file;
 mod flags;
 mod found;
+mod listen;
 mod live;
 mod manifests;
 mod map;
@@ -43,7 +44,7 @@ mod workload;
 #[cfg(test)]
 mod yaml_tests;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use serde_json::json;
 use serde_yaml::Value;
@@ -349,7 +350,7 @@ fn listen(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Vec<String>) -> S
     let address = told.unwrap_or_else(|| {
         let taken = found.taken_ports();
         let port = (8080..8180).find(|port| !taken.contains(port)).unwrap_or(0);
-        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         if port != 8080 {
             let (key, because) = ("diagnostics.listen".to_owned(), "port 8080 is in use in this pod".to_owned());
             chosen.push(Chosen { key, value: json!(address.to_string()), because });

@@ -354,7 +354,7 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
     for (sidecar, argument, key, value) in [
         ("csi-attacher", "-v=5", "telemetry.logs.level", json!("info,csi_control_plane=trace")),
         ("csi-attacher", "--http-endpoint=localhost:8080", "diagnostics.listen", json!("127.0.0.1:8080")),
-        ("csi-attacher", "--metrics-address=[::]:8080", "diagnostics.listen", json!("[::]:8080")),
+        ("csi-attacher", "--metrics-address=:http", "diagnostics.listen", json!("[::]:80")),
         ("csi-attacher", "--resync=0", "roles.attacher.resync", json!("0s")),
         ("csi-attacher", "--max-grpc-log-length=-1", "csi.maxLogLength", json!(null)),
         ("csi-attacher", "--max-grpc-log-length=0", "csi.maxLogLength", json!(null)),

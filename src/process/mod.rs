@@ -4,6 +4,7 @@
 mod clock;
 pub mod duration;
 mod error_chain;
+mod listen;
 #[cfg(test)]
 pub(crate) mod mem_listener;
 mod permit;
@@ -16,6 +17,7 @@ pub mod yaml;
 
 pub use clock::Clock;
 pub use error_chain::{ErrorChain, error_chain};
+pub use listen::listen;
 pub use permit::{Permit, Permitted};
 pub use rng::Rng;
 pub use section::{Fault, Faults, Section};

@@ -31,7 +31,7 @@ fn on_the_network_of_the_node_the_daemon_has_a_port_of_the_node() {
     let rendered = matrix::case("host-network").rendered();
     let spec = &rendered.pod()["spec"];
     assert_eq!((&spec["hostNetwork"], &spec["dnsPolicy"]), (&true.into(), &"ClusterFirstWithHostNet".into()));
-    assert_eq!(config(&rendered)["diagnostics"]["listen"], "0.0.0.0:29808");
+    assert_eq!(config(&rendered)["diagnostics"]["listen"], "[::]:29808");
     let port = json!({"name": "diagnostics", "containerPort": 29808, "hostPort": 29808, "protocol": "TCP"});
     assert_eq!(rendered.container()["ports"], json!([port]));
 

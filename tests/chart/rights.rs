@@ -229,7 +229,7 @@ fn the_rendered_configuration_means_what_the_values_say() {
             said["csi"]["endpoint"] = helm::ENDPOINT.into();
         }
         if case.at("/hostNetwork") == true {
-            said["diagnostics"]["listen"] = "0.0.0.0:29808".into();
+            said["diagnostics"]["listen"] = "[::]:29808".into();
         }
         assert_eq!(effective(rendered.config()), effective(&said.to_string()), "{}", case.name);
     }

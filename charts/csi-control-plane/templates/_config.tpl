@@ -36,7 +36,7 @@
 {{- if .Values.hostNetwork -}}
 {{- /* A port of the node: not 8080, which many programs use; below the ports that Kubernetes and Linux hand out themselves. */ -}}
 {{- $diagnostics := get $config "diagnostics" | default dict -}}
-{{- if not (hasKey $diagnostics "listen") -}}{{- $_ := set $diagnostics "listen" "0.0.0.0:29808" -}}{{- end -}}
+{{- if not (hasKey $diagnostics "listen") -}}{{- $_ := set $diagnostics "listen" "[::]:29808" -}}{{- end -}}
 {{- $_ := set $config "diagnostics" $diagnostics -}}
 {{- end -}}
 {{- toYaml $config -}}
@@ -109,7 +109,7 @@
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
 {{- $diagnostics := get $config "diagnostics" | default dict -}}
 {{- if not (and (hasKey $diagnostics "listen") (not $diagnostics.listen)) -}}
-{{- $diagnostics.listen | default "0.0.0.0:8080" -}}
+{{- $diagnostics.listen | default "[::]:8080" -}}
 {{- end -}}
 {{- end -}}
 

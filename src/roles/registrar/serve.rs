@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -19,7 +18,7 @@ use super::shown::Shown;
 use super::socket::{self, FileId};
 use super::{NAME, health, metrics, names, self_check};
 use crate::diagnostics::serve_routes;
-use crate::process::{error_chain, watch};
+use crate::process::{error_chain, listen, watch};
 use crate::proto::pluginregistration::PluginInfo;
 use crate::roles::{LocalContext, LocalRole, RoleError};
 
@@ -42,7 +41,7 @@ impl LocalRole for Registrar {
             let health = async {
                 let Some(address) = self.section.health_listen else { return pending().await };
                 let failed = |source| RoleError::Listen { address, source };
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let listener = listen(address).await.map_err(failed)?;
                 info!(%address, "answering probes of the registration");
                 let routes = health::routes(shown.clone());
                 serve_routes(NAME, listener, routes, cx.board.clone(), cx.meter.clone(), stop.clone()).await;

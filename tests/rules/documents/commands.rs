@@ -102,7 +102,9 @@ fn the_quickstart_names_what_its_manifests_hold() {
     let example = read("deploy/csi-driver-host-path/example.yaml");
     let all = commands("docs/quickstart-kind.md").join("\n");
     let [deployment, image] = ["csi-driver-host-path-csi-control-plane", "csi-control-plane:0.1.0"];
-    assert!(all.contains(&format!("deployment/{deployment}")) && manifests.contains(&format!("name: {deployment:?}\n")));
+    assert!(
+        all.contains(&format!("deployment/{deployment}")) && manifests.contains(&format!("name: {deployment:?}\n"))
+    );
     assert!(all.contains(&format!("--tag {image}")) && manifests.contains(&format!("\"{image}\"")));
     assert!(all.contains("-n csi-hostpath ") && manifests.contains("namespace: \"csi-hostpath\"\n"));
     assert!(all.contains("pod/hostpath-example ") && example.contains("name: hostpath-example\n"));
