@@ -153,7 +153,7 @@ impl Cluster {
     pub fn duplicates(&self) -> usize {
         let mut calls: BTreeMap<String, usize> = BTreeMap::new();
         for call in self.testbed.driver.calls_of(Method::ControllerPublishVolume) {
-            *calls.entry(call.volume.unwrap_or_default()).or_default() += 1;
+            *calls.entry(call.volume.clone().unwrap_or_default()).or_default() += 1;
         }
         calls.values().map(|count| count - 1).sum()
     }

@@ -262,16 +262,13 @@ roles:
 }
 
 #[test]
-fn of_thousands_of_faults_people_see_twenty_and_a_count() {
-    let lines: Vec<String> = (0..3000).map(|n| format!("key{n}: 1")).collect();
+fn of_hundreds_of_faults_people_see_twenty_and_a_count() {
+    let lines: Vec<String> = (0..300).map(|n| format!("key{n}: 1")).collect();
     let text = lines.join("\n");
     let rejected = load(&sources(&text, &[]), ROLES).unwrap_err();
     let shown = rejected.to_string();
-    assert_eq!((rejected.faults.len(), shown.matches("found:").count()), (3000, 20));
-    assert!(
-        shown.starts_with("the configuration has 3000 faults") && shown.ends_with("\n\n  and 2980 more"),
-        "{shown}"
-    );
+    assert_eq!((rejected.faults.len(), shown.matches("found:").count()), (300, 20));
+    assert!(shown.starts_with("the configuration has 300 faults") && shown.ends_with("\n\n  and 280 more"), "{shown}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! and create the same objects from its answers. Also: what a common process with the attacher saves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use csi_control_plane::proto::CreateVolumeRequest;
 use csi_control_plane::roles::provisioner::names;
@@ -50,7 +51,7 @@ async fn until_held(world: &World, what: &str, holds: impl Fn(&str) -> bool) {
 }
 
 /// Deletes a claim, waits until its volume is gone, and returns the calls that deleted it at the driver.
-async fn given_up(world: &World, claim: &str) -> Vec<Call> {
+async fn given_up(world: &World, claim: &str) -> Vec<Arc<Call>> {
     let volume = world.bound(claim).await;
     let (_, handle) = handle_of(&volume).unwrap();
     world.delete_claim(claim).await;
@@ -371,7 +372,7 @@ fn asked_by(world: &World, volume: &str) -> BTreeMap<u64, BTreeSet<String>> {
     let mut asked: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for call in world.driver().creates_of(volume) {
         // A map has no order; the request as it was sent has none either.
-        asked.entry(call.connection).or_default().insert(sorted(&call.create.unwrap()));
+        asked.entry(call.connection).or_default().insert(sorted(&call.create.clone().unwrap()));
     }
     asked
 }

@@ -1,5 +1,7 @@
 //! Beside csi-resizer: each takes over from the other in the middle of an expansion and of a modification.
 
+use std::sync::Arc;
+
 use csi_control_plane::roles::resizer::names;
 use csi_control_plane::sandbox::driver::{Action, Call};
 use serde_json::json;
@@ -26,7 +28,7 @@ async fn led_by(world: &World, ours: bool) {
     world.lease_held_by(&names::lease(world.driver_name()), what, holds).await;
 }
 
-fn connections(calls: &[Call]) -> Vec<u64> {
+fn connections(calls: &[Arc<Call>]) -> Vec<u64> {
     let mut connections: Vec<u64> = calls.iter().map(|call| call.connection).collect();
     connections.dedup();
     connections

@@ -50,7 +50,7 @@ fn asked(world: &World) -> Vec<String> {
     let calls = world.driver().calls_of(Method::CreateVolume).into_iter();
     calls
         .map(|call| {
-            let wanted = call.create.unwrap().accessibility_requirements.unwrap();
+            let wanted = call.create.clone().unwrap().accessibility_requirements.unwrap();
             wanted.preferred[0].segments[ZONE].clone()
         })
         .collect()

@@ -231,7 +231,7 @@ impl Play {
         let calls = calls
             .iter()
             .filter(|call| self.network.accepted_from(DRIVER_HOST, number(call.connection)).as_ref() == Some(&name))
-            .filter_map(Boundary::of_call);
+            .filter_map(|call| Boundary::of_call(call));
         let mut all: Vec<Boundary> = requests.chain(calls).filter(|it| it.at >= self.acted).collect();
         all.sort_by_key(|it| it.at);
         all

@@ -123,7 +123,7 @@ async fn r26_access_modes_reach_the_driver_as_it_understands_them() {
             let attachment = world.attach(&volume, &node).await;
             if let Some(mode) = if multi_writer { with } else { without } {
                 world.attached(&attachment).await;
-                let publish = world.publishes(&volume).remove(0).publish.unwrap();
+                let publish = world.publishes(&volume).remove(0).publish.clone().unwrap();
                 let told = publish.volume_capability.unwrap().access_mode.unwrap().mode();
                 assert_eq!(told, *mode, "{modes:?} with SINGLE_NODE_MULTI_WRITER: {multi_writer}");
             } else {
@@ -143,7 +143,7 @@ async fn r13_a_block_volume_is_published_as_a_block_device() {
     let node = world.node("node").await;
     let volume = world.volume_with("pv", json!({ "volumeMode": "Block" })).await;
     world.attached(&world.attach(&volume, &node).await).await;
-    let capability = world.publishes(&volume).remove(0).publish.unwrap().volume_capability.unwrap();
+    let capability = world.publishes(&volume).remove(0).publish.clone().unwrap().volume_capability.unwrap();
     assert!(matches!(capability.access_type, Some(AccessType::Block(_))), "{capability:?}");
 }
 
@@ -159,7 +159,7 @@ async fn r27_file_system_mount_options_and_attributes_reach_the_driver() {
         }
         let volume = world.volume_with(name, spec).await;
         world.attached(&world.attach(&volume, &node).await).await;
-        let publish = world.publishes(&volume).remove(0).publish.unwrap();
+        let publish = world.publishes(&volume).remove(0).publish.clone().unwrap();
         assert_eq!(publish.volume_context["tier"], "gold");
         let Some(AccessType::Mount(mount)) = publish.volume_capability.unwrap().access_type else { panic!("a mount") };
         assert_eq!((mount.fs_type.as_str(), mount.mount_flags), (expected, vec!["noatime".to_owned()]));

@@ -1,6 +1,7 @@
 //! What must hold after every failure: nothing is lost, and nothing is attached that should not be.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Call, Method, Violation};
@@ -69,12 +70,13 @@ impl World {
         &self,
         times: usize,
         volumes: impl IntoIterator<Item = &'a String>,
-        since: &[Call],
+        since: &[Arc<Call>],
     ) {
         let calls = self.changing_calls();
         for volume in volumes {
             for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
-                let about = |call: &&Call| call.method == method && call.volume.as_ref() == Some(&self.handle(volume));
+                let about =
+                    |call: &&Arc<Call>| call.method == method && call.volume.as_ref() == Some(&self.handle(volume));
                 let count = calls[since.len()..].iter().filter(about).count();
                 assert!(count <= times, "{method} of {volume}, {count} times: {:#?}", brief(&calls));
             }
@@ -82,7 +84,7 @@ impl World {
     }
 
     /// The calls that asked for a change, so far.
-    pub(crate) fn changing_calls(&self) -> Vec<Call> {
+    pub(crate) fn changing_calls(&self) -> Vec<Arc<Call>> {
         let mut calls = self.driver().calls();
         calls.retain(|call| matches!(call.method, Method::ControllerPublishVolume | Method::ControllerUnpublishVolume));
         calls

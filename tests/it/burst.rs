@@ -2,6 +2,7 @@
 //! and nothing is left behind.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use csi_control_plane::proto::CreateVolumeRequest;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
@@ -83,7 +84,7 @@ pub(crate) async fn coming_and_going(world: &World, class: &str) -> (Burst, Burs
 
 /// Everything comes and goes, each volume is asked for at most this often in each direction since these calls, and in the end
 /// the driver, the API and the claims agree.
-pub(crate) async fn came_and_went(world: &World, (coming, going): &(Burst, Burst), times: usize, since: &[Call]) {
+pub(crate) async fn came_and_went(world: &World, (coming, going): &(Burst, Burst), times: usize, since: &[Arc<Call>]) {
     coming.provisioned(world).await;
     going.gone(world).await;
     world.assert_each_claim_has_one_volume().await;
@@ -97,7 +98,7 @@ fn subject(call: &Call) -> &str {
 
 impl World {
     /// The calls that were to make a volume or to delete one, so far.
-    pub(crate) fn supplies(&self) -> Vec<Call> {
+    pub(crate) fn supplies(&self) -> Vec<Arc<Call>> {
         let mut calls = self.driver().calls();
         calls.retain(|call| matches!(call.method, Method::CreateVolume | Method::DeleteVolume));
         calls
@@ -110,7 +111,7 @@ impl World {
 
     /// Asserts how often at most the driver was asked for each volume, and to delete each, since these calls; and that whoever
     /// asked again for a volume has asked for the same.
-    fn assert_supplied_at_most(&self, times: usize, since: &[Call]) {
+    fn assert_supplied_at_most(&self, times: usize, since: &[Arc<Call>]) {
         let calls = self.supplies();
         let mut counts: BTreeMap<(Method, &str), usize> = BTreeMap::new();
         for call in &calls[since.len()..] {

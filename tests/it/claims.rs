@@ -40,7 +40,7 @@ impl World {
 
     /// What the driver was asked to make this volume from.
     pub(crate) fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
-        let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.unwrap();
+        let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.clone().unwrap();
         asked.volume_content_source?.r#type
     }
 }
@@ -197,7 +197,8 @@ async fn a_volume_made_by_hand_follows_its_pods_from_node_to_node_and_is_asked_f
     world.delete_pod(&there).await;
     world.gone::<VolumeAttachment>(&attachment(&second)).await;
     world.balanced().await;
-    let calls: Vec<_> = world.changing_calls().into_iter().map(|call| (call.method, call.node.unwrap())).collect();
+    let calls: Vec<_> =
+        world.changing_calls().into_iter().map(|call| (call.method, call.node.clone().unwrap())).collect();
     let expected = [&first, &second].map(|node| {
         [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume].map(|method| (method, world.node_id(node)))
     });
@@ -237,7 +238,7 @@ async fn r17_a_pod_waits_for_room_and_goes_where_it_comes() {
     assert_eq!(created.parameters, [("kind".to_owned(), "fast".to_owned())].into());
     // Which claim will want the room is not known before: whatever its capabilities, in one place, and with no parameter of ours.
     for question in world.driver().calls_of(Method::GetCapacity) {
-        let question = question.capacity.unwrap();
+        let question = question.capacity.clone().unwrap();
         assert_eq!((question.volume_capabilities.len(), &question.parameters), (0, &created.parameters));
         assert!(zones.contains(&question.accessible_topology.unwrap().segments[ZONE]));
     }

@@ -1,5 +1,6 @@
 //! What users see when something fails, and how often it is tried again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::cluster::names;
@@ -23,7 +24,7 @@ fn fail(method: Method, code: Code, message: &str) -> Fault {
 }
 
 /// The pauses between calls: from one's end to the next one's start.
-fn pauses(calls: &[Call]) -> Vec<Duration> {
+fn pauses(calls: &[Arc<Call>]) -> Vec<Duration> {
     calls.windows(2).map(|pair| pair[1].started.saturating_sub(pair[0].ended.unwrap())).collect()
 }
 

@@ -3,6 +3,7 @@
 //! should not be.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
@@ -81,7 +82,7 @@ pub(crate) async fn coming_and_going(world: &World, node: &str) -> (Load, Load) 
 }
 
 /// Everything comes and goes, and each volume is asked for at most this often in each direction, since these calls.
-pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Call]) {
+pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Arc<Call>]) {
     coming.attached(world).await;
     going.gone(world).await;
     world.balanced().await;

@@ -90,7 +90,7 @@ async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() 
     world.know_node("another-machine");
     world.register(&node, "another-machine").await;
     world.detached(&attachment).await;
-    let nodes: Vec<_> = world.unpublishes(&volume).into_iter().map(|call| call.node.unwrap()).collect();
+    let nodes: Vec<_> = world.unpublishes(&volume).into_iter().map(|call| call.node.clone().unwrap()).collect();
     assert_eq!(nodes, [world.node_id(&node)]);
     // A new attachment goes to the new machine.
     let attachment = world.attach(&volume, &node).await;

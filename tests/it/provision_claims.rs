@@ -162,7 +162,7 @@ async fn r28_r4_a_volume_object_says_all_that_its_class_and_its_driver_say() {
     let claim = world.claim("claim", &class, json!({"spec": {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}})).await;
     world.select(&claim, Some(&node)).await;
     let volume = world.supplied_with(&claim).await;
-    let asked = world.asked(&claim, 1).await.remove(0).create.unwrap();
+    let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
     let mut sent: Vec<_> = asked.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect();
     sent.sort();
 
@@ -209,7 +209,7 @@ async fn r11_a_class_of_attributes_goes_into_the_request_and_one_of_another_driv
     let claim = world.claim("claim", &class, spec("fast")).await;
     let volume = world.supplied_with(&claim).await;
     assert_eq!(volume.spec.unwrap().volume_attributes_class_name, Some(world.name("fast")));
-    let asked = world.asked(&claim, 1).await.remove(0).create.unwrap();
+    let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
     assert_eq!(asked.mutable_parameters.get("iops").map(String::as_str), Some("5000"));
     let other = world.claim("other", &class, spec("theirs")).await;
     world.claim_told(&other, "ProvisioningFailed", "another.example.com").await;
@@ -415,7 +415,7 @@ async fn a_retry_asks_the_same_byte_by_byte_although_the_class_was_replaced() {
     world.asked(&claim, 1).await;
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.supplied_with(&claim).await;
-    let asked: Vec<_> = world.asked(&claim, 4).await.into_iter().map(|call| call.create.unwrap()).collect();
+    let asked: Vec<_> = world.asked(&claim, 4).await.into_iter().map(|call| call.create.clone().unwrap()).collect();
     assert_eq!(asked.len(), 4);
     assert!(asked.iter().all(|it| *it == asked[0]), "{asked:#?}");
 }

@@ -1,5 +1,7 @@
 //! Deletion of volumes: once, after they were detached, and without touching the finalizers of other controllers.
 
+use std::sync::Arc;
+
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::core::v1::{Event, PersistentVolume};
@@ -18,7 +20,7 @@ fn is_released(volume: &PersistentVolume) -> bool {
 }
 
 impl World {
-    fn deletes(&self, handle: &str) -> Vec<Call> {
+    fn deletes(&self, handle: &str) -> Vec<Arc<Call>> {
         let calls = self.driver().calls_of(Method::DeleteVolume);
         calls.into_iter().filter(|call| call.volume.as_deref() == Some(handle)).collect()
     }

@@ -176,7 +176,7 @@ async fn claims_for_which_the_journal_has_no_room_wait_until_it_has_some() {
     }
     let asked = |driver: &Driver| {
         let calls = driver.calls_of(Method::CreateVolume);
-        calls.into_iter().filter_map(|call| call.name).collect::<BTreeSet<_>>().len()
+        calls.into_iter().filter_map(|call| call.name.clone()).collect::<BTreeSet<_>>().len()
     };
     world.driver_until("asked for all that there is room for", |driver| asked(driver) == 2 * SEGMENTS).await;
     let is_full = async || {

@@ -220,7 +220,7 @@ async fn r9_r7_a_retry_asks_the_same_although_the_node_is_gone() {
     world.asked(&claim, before + 2).await;
     world.driver().clear_faults();
     world.supplied_with(&claim).await;
-    let asked: Vec<_> = world.asked(&claim, 1).await.into_iter().map(|call| call.create.unwrap()).collect();
+    let asked: Vec<_> = world.asked(&claim, 1).await.into_iter().map(|call| call.create.clone().unwrap()).collect();
     assert!(asked.iter().all(|it| *it == asked[0]), "{asked:#?}");
     assert_eq!(asked[0].accessibility_requirements.as_ref().unwrap().preferred[0].segments[crate::supply::ZONE], "z2");
     world.assert_nothing_leaked().await;
@@ -237,7 +237,7 @@ async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_go
     let claim = world.claim("claim", &class, json!({})).await;
     world.driver().inject(unanswered());
     world.select(&claim, Some(&world.name("n2"))).await;
-    let before = world.asked(&claim, 1).await.remove(0).create.unwrap();
+    let before = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
     first.stop().await.unwrap();
     let node = world.name("n2");
     world.all::<k8s_openapi::api::core::v1::Node>().delete(&node, &DeleteParams::default()).await.unwrap();
@@ -246,7 +246,7 @@ async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_go
     let count = world.driver().calls_of(Method::CreateVolume).len();
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.supplied_with(&claim).await;
-    let after = world.driver().calls_of(Method::CreateVolume).remove(count).create.unwrap();
+    let after = world.driver().calls_of(Method::CreateVolume).remove(count).create.clone().unwrap();
     assert_eq!(after, before);
     world.assert_nothing_leaked().await;
 }

@@ -7,6 +7,7 @@
 //! theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::cluster::names;
@@ -78,8 +79,8 @@ impl Local {
     }
 
     /// The calls that make and delete volumes.
-    pub(crate) fn changes(&self) -> Vec<Call> {
-        let changing = |call: &Call| [Method::CreateVolume, Method::DeleteVolume].contains(&call.method);
+    pub(crate) fn changes(&self) -> Vec<Arc<Call>> {
+        let changing = |call: &Arc<Call>| [Method::CreateVolume, Method::DeleteVolume].contains(&call.method);
         self.driver.calls().into_iter().filter(changing).collect()
     }
 
@@ -145,7 +146,7 @@ impl World {
             *made.entry(home[0].node.clone()).or_default() += 1;
         }
         for local in &locals {
-            let names: Vec<_> = local.changes().into_iter().map(|call| (call.method, call.name)).collect();
+            let names: Vec<_> = local.changes().into_iter().map(|call| (call.method, call.name.clone())).collect();
             let unique: BTreeSet<_> = names.iter().map(|(_, name)| name).collect();
             assert!(names.iter().all(|(method, _)| *method == Method::CreateVolume), "nobody cleans up: {names:?}");
             assert_eq!(unique.len(), names.len(), "nobody asks twice: {names:?}");

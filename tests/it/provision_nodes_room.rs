@@ -57,8 +57,8 @@ async fn a_node_asks_for_the_room_of_a_claim_with_all_that_the_claim_wants() {
     let modes = json!({ "spec": { "accessModes": ["ReadWriteOnce", "ReadOnlyMany"] } });
     let claim = world.claim("claim", &class, modes).await;
     world.supplied_with(&claim).await;
-    let question = local.driver.calls_of(Method::GetCapacity).remove(0).capacity.unwrap();
-    let asked = local.driver.calls_of(Method::CreateVolume).remove(0).create.unwrap();
+    let question = local.driver.calls_of(Method::GetCapacity).remove(0).capacity.clone().unwrap();
+    let asked = local.driver.calls_of(Method::CreateVolume).remove(0).create.clone().unwrap();
     assert_eq!((question.volume_capabilities.len(), &question.volume_capabilities), (2, &asked.volume_capabilities));
     assert_eq!(question.parameters, [("kind".to_owned(), "fast".to_owned())].into());
     let place = question.accessible_topology.unwrap();
@@ -80,7 +80,7 @@ async fn the_room_of_a_claim_is_looked_for_where_its_volume_would_be() {
         world.on_node(&claim, &local).await;
         let mut places = Vec::new();
         for call in local.driver.calls_of(Method::GetCapacity) {
-            places.push(call.capacity.unwrap().accessible_topology.map(|place| place.segments));
+            places.push(call.capacity.clone().unwrap().accessible_topology.map(|place| place.segments));
         }
         let here: HashMap<String, String> = [(ZONE.to_owned(), local.node.clone())].into();
         assert_eq!(places, [Some(here)], "{section}");
@@ -210,7 +210,7 @@ async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
     let affinity = serde_json::to_value(volume.spec.unwrap().node_affinity).unwrap();
     let values = affinity.pointer("/required/nodeSelectorTerms/0/matchExpressions/0/values");
     assert_eq!(values, Some(&json!([moved])));
-    let asked = local.driver.creates_of(&world.volume_name(&late).await).remove(0).create.unwrap();
+    let asked = local.driver.creates_of(&world.volume_name(&late).await).remove(0).create.clone().unwrap();
     let place = &asked.accessibility_requirements.unwrap().requisite[0];
     assert_eq!(place.segments, [(ZONE.to_owned(), moved)].into());
     // The daemon is the same, and was served throughout: no failure has ended anything, and no return to the same place.

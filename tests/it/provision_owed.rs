@@ -44,7 +44,8 @@ async fn two_successors_ask_for_the_same_although_the_class_was_replaced() {
     let before = world.asked(&claim, 1).await.len();
     let _third = world.daemon_on("third", supplier(json!({}))).await;
     let volume = world.supplied_with(&claim).await;
-    let asked: Vec<_> = world.asked(&claim, before + 1).await.into_iter().map(|call| call.create.unwrap()).collect();
+    let asked: Vec<_> =
+        world.asked(&claim, before + 1).await.into_iter().map(|call| call.create.clone().unwrap()).collect();
     assert!(asked.iter().all(|it| *it == asked[0]), "{asked:#?}");
     assert_eq!(asked[0].parameters["kind"], "fast");
     let (_, handle) = handle_of(&volume).unwrap();

@@ -51,7 +51,7 @@ async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zo
     world.select(&claim, Some(&second)).await;
     let volume = world.supplied_with(&claim).await;
     let asked = world.asked(&claim, 2).await;
-    assert_eq!(asked.iter().map(preferred).collect::<Vec<_>>(), ["z1", "z2"]);
+    assert_eq!(asked.iter().map(|call| preferred(call)).collect::<Vec<_>>(), ["z1", "z2"]);
     assert_eq!(zone_of(&volume), "z2");
     world.assert_nothing_leaked().await;
 }
@@ -196,7 +196,7 @@ async fn r53_r40_allowed_topologies_choose_the_place_with_and_without_a_node() {
     world.select(&waiting, Some(&second)).await;
     assert_eq!(zone_of(&world.supplied_with(&waiting).await), "z2");
     for claim in [&immediate, &waiting] {
-        let asked = world.asked(claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
+        let asked = world.asked(claim, 1).await.remove(0).create.clone().unwrap().accessibility_requirements.unwrap();
         assert_eq!(asked.requisite.len(), 1, "{asked:?}");
     }
     world.assert_nothing_leaked().await;
@@ -216,7 +216,7 @@ async fn as_many_places_as_an_entry_has_room_for_are_asked_for_and_asked_for_aga
         let allowed = json!([{"matchLabelExpressions": [{"key": ZONE, "values": places}]}]);
         let class = world.class(&format!("class-{short}"), json!({"allowedTopologies": allowed})).await;
         let claim = world.claim(short, &class, json!({})).await;
-        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements.unwrap();
+        let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap().accessibility_requirements.unwrap();
         assert!(expected.contains(&asked.requisite.len()), "{short}: {}", asked.requisite.len());
         assert_eq!(asked.preferred.len(), asked.requisite.len());
         claims.push(claim);
@@ -265,7 +265,7 @@ async fn without_immediate_topology_a_claim_is_asked_for_anywhere_unless_a_node_
     world.select(&chosen, Some(&node)).await;
     for (claim, place) in [(free, None), (chosen, Some("z1")), (bounded, Some("z2"))] {
         world.supplied_with(&claim).await;
-        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap().accessibility_requirements;
+        let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap().accessibility_requirements;
         assert_eq!(asked.as_ref().map(|asked| asked.preferred[0].segments[ZONE].as_str()), place, "{claim}");
     }
     world.assert_nothing_leaked().await;
@@ -316,7 +316,7 @@ async fn nodes_that_tell_their_places_in_different_keys_are_told_of_once_and_mos
     for short in ["second", "third"] {
         let claim = world.claim(short, &class, json!({})).await;
         world.supplied_with(&claim).await;
-        let asked = world.asked(&claim, 1).await.remove(0).create.unwrap();
+        let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
         let requisite = asked.accessibility_requirements.unwrap().requisite;
         assert!(requisite.iter().all(|place| place.segments.contains_key(&host)), "{requisite:?}");
     }

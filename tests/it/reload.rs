@@ -67,7 +67,7 @@ async fn attaches_in_flight_while_their_role_begins_anew_are_neither_lost_nor_do
     configure(&world, &daemon, few(9), 3).await;
     world.serving(&daemon).await;
     for (volume, attachment) in volumes.iter().zip(&attachments) {
-        let outcomes: Vec<Outcome> = world.publishes(volume).into_iter().map(|call| call.outcome).collect();
+        let outcomes: Vec<Outcome> = world.publishes(volume).into_iter().map(|call| call.outcome.clone()).collect();
         assert_eq!(outcomes, [Outcome::Ok], "{volume}");
         world.detached(attachment).await;
         assert_eq!(world.unpublishes(volume).len(), 1, "{volume}");

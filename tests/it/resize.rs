@@ -282,7 +282,7 @@ async fn z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret() {
     world.in_state(&claim, "NodeResizePending").await;
     let call = world.expansions().remove(0);
     assert!(call.secrets);
-    let capability = call.expand.unwrap().volume_capability.unwrap();
+    let capability = call.expand.clone().unwrap().volume_capability.unwrap();
     assert_eq!(capability.access_mode.unwrap().mode, Mode::SingleNodeMultiWriter as i32);
     let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("not mounted") };
     assert_eq!((mount.fs_type.as_str(), mount.mount_flags), ("xfs", vec!["noatime".to_owned()]));
@@ -290,7 +290,7 @@ async fn z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret() {
     world.ask_for(&device, "2Gi").await;
     world.sized(&device, "2Gi").await;
     let call = world.expansions().remove(1);
-    let access = call.expand.unwrap().volume_capability.unwrap().access_type;
+    let access = call.expand.clone().unwrap().volume_capability.unwrap().access_type;
     assert!(matches!(access, Some(AccessType::Block(_))) && !call.secrets, "{access:?}");
 }
 

@@ -1,6 +1,7 @@
 //! What the scenarios of the resizer share beside [`crate::supply`]: a daemon with the role, claims that may grow, and looks at them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -100,18 +101,18 @@ impl World {
 
     /// The sizes that the driver was asked for, in gibibytes or parts of it, in the order of the calls.
     pub(crate) fn sizes_asked(&self) -> Vec<f64> {
-        self.expansions().iter().map(gibibytes).collect()
+        self.expansions().iter().map(|call| gibibytes(call)).collect()
     }
 
     /// The expansions that the driver was asked for.
-    pub(crate) fn expansions(&self) -> Vec<Call> {
+    pub(crate) fn expansions(&self) -> Vec<Arc<Call>> {
         self.driver().calls_of(Method::ControllerExpandVolume)
     }
 
     /// The attributes that the driver was asked for, in the order of the calls.
     pub(crate) fn modifications(&self) -> Vec<BTreeMap<String, String>> {
         let calls = self.driver().calls_of(Method::ControllerModifyVolume);
-        calls.into_iter().map(|call| call.modify.unwrap().mutable_parameters.into_iter().collect()).collect()
+        calls.into_iter().map(|call| call.modify.clone().unwrap().mutable_parameters.into_iter().collect()).collect()
     }
 
     /// Waits until the driver was asked to expand this often.

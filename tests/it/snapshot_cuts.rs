@@ -58,7 +58,7 @@ async fn the_request_brings_names_secret_and_parameters_without_those_that_are_o
         ("csi.storage.k8s.io/volumesnapshotcontent/name", &*cut.content),
     ];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    assert_eq!((call.cut.unwrap().parameters, call.secrets), (expected.into(), true));
+    assert_eq!((call.cut.clone().unwrap().parameters, call.secrets), (expected.into(), true));
     assert!(!daemon.has_ended());
 }
 

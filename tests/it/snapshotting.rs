@@ -5,6 +5,7 @@
 //! administrators do.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Violation};
 use kube::ResourceExt as _;
@@ -246,12 +247,12 @@ impl World {
     }
 
     /// The calls that were to cut this snapshot.
-    pub(crate) fn cuts(&self, cut: &Cut) -> Vec<Call> {
+    pub(crate) fn cuts(&self, cut: &Cut) -> Vec<Arc<Call>> {
         self.driver().cuts_of(&cut.name)
     }
 
     /// Waits until the driver was asked this often to cut a snapshot, and returns the calls.
-    pub(crate) async fn cut_times(&self, cut: &Cut, times: usize) -> Vec<Call> {
+    pub(crate) async fn cut_times(&self, cut: &Cut, times: usize) -> Vec<Arc<Call>> {
         let what = format!("{times} cuts of {}", cut.name);
         self.driver_until(&what, |driver| driver.cuts_of(&cut.name).len() >= times).await;
         self.cuts(cut)
@@ -259,7 +260,7 @@ impl World {
 
     /// The snapshots that the driver was asked to delete, by their IDs, in the order of the calls.
     pub(crate) fn deletions(&self) -> Vec<String> {
-        self.driver().calls_of(Method::DeleteSnapshot).into_iter().filter_map(|call| call.snapshot).collect()
+        self.driver().calls_of(Method::DeleteSnapshot).into_iter().filter_map(|call| call.snapshot.clone()).collect()
     }
 
     /// Waits until the driver was asked this often to delete a snapshot.

@@ -1,6 +1,8 @@
 //! Helpers for the provisioner's scenarios, in addition to [`crate::supply`]: a daemon with the role, and reads of its
 //! claims.
 
+use std::sync::Arc;
+
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
@@ -123,7 +125,7 @@ impl World {
     }
 
     /// Waits until the driver was asked this often for the volume of a claim, and returns the calls.
-    pub(crate) async fn asked(&self, claim: &str, times: usize) -> Vec<Call> {
+    pub(crate) async fn asked(&self, claim: &str, times: usize) -> Vec<Arc<Call>> {
         let name = self.volume_name(claim).await;
         self.driver_until("asked for the volume", |driver| driver.creates_of(&name).len() >= times).await;
         self.driver().creates_of(&name)

@@ -9,12 +9,14 @@ use kube::api::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::watch_object;
 use serde::de::DeserializeOwned;
-use tokio::time::{interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything may take before it counts as never, on a machine that has much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what can only be asked, not awaited.
+/// Between the first looks at what can only be asked, not awaited, and at most between later ones. Who has waited for long need not
+/// look so often: a look costs the lists of a whole cluster.
 const LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 /// Awaits what must come, within [`PATIENCE`].
 pub(crate) async fn bounded<T>(what: &str, wait: impl Future<Output = T>) -> T {
@@ -26,21 +28,22 @@ pub(crate) async fn asked<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     settled(what, PATIENCE, async || look().await.ok_or("there is no answer")).await
 }
 
-/// Looks again and again, within this time, until nothing is missing. What the last look missed is told in the end.
+/// Looks again and again, within this time, until nothing is missing. What the last look missed is told in the end. The time
+/// between two looks grows to a twentieth of the time that has passed.
 pub(crate) async fn settled<T, W: Display>(
     what: &str,
     within: Duration,
     mut look: impl AsyncFnMut() -> Result<T, W>,
 ) -> T {
     let mut missing = None;
-    let mut ticks = interval(LOOK);
+    let begun = Instant::now();
     let looks = async {
         loop {
-            ticks.tick().await;
             match look().await {
                 Ok(found) => return found,
                 Err(still) => missing = Some(still),
             }
+            sleep((begun.elapsed() / 20).clamp(LOOK, LONGEST_LOOK)).await;
         }
     };
     let found = timeout(within, looks).await;

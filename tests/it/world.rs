@@ -32,7 +32,7 @@ pub(crate) mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_control_plane::process::Rng;
@@ -395,18 +395,18 @@ impl World {
     }
 
     /// The calls of one method for one volume.
-    pub(crate) fn calls(&self, method: Method, volume: &str) -> Vec<Call> {
+    pub(crate) fn calls(&self, method: Method, volume: &str) -> Vec<Arc<Call>> {
         let handle = self.handle(volume);
         self.driver().calls_of(method).into_iter().filter(|call| call.volume.as_ref() == Some(&handle)).collect()
     }
 
     /// The publish calls for a volume.
-    pub(crate) fn publishes(&self, volume: &str) -> Vec<Call> {
+    pub(crate) fn publishes(&self, volume: &str) -> Vec<Arc<Call>> {
         self.calls(Method::ControllerPublishVolume, volume)
     }
 
     /// The unpublish calls for a volume.
-    pub(crate) fn unpublishes(&self, volume: &str) -> Vec<Call> {
+    pub(crate) fn unpublishes(&self, volume: &str) -> Vec<Arc<Call>> {
         self.calls(Method::ControllerUnpublishVolume, volume)
     }
 
@@ -438,7 +438,7 @@ impl World {
 }
 
 /// Calls in one line each.
-pub(crate) fn brief(calls: &[Call]) -> Vec<String> {
+pub(crate) fn brief(calls: &[Arc<Call>]) -> Vec<String> {
     calls
         .iter()
         .map(|call| {

@@ -1,6 +1,7 @@
 //! The leader stops or is killed while the driver creates and deletes volumes. The next leader finishes the work.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Outcome};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
@@ -74,7 +75,7 @@ impl Burst {
     }
 
     /// The calls that asked for each volume.
-    fn asked(&self, theatre: &Theatre) -> Vec<Vec<Call>> {
+    fn asked(&self, theatre: &Theatre) -> Vec<Vec<Arc<Call>>> {
         self.0.iter().map(|(_, volume)| theatre.driver().creates_of(volume)).collect()
     }
 }
@@ -137,7 +138,7 @@ fn journal(theatre: &Theatre) -> BTreeSet<String> {
 fn most_deletions(theatre: &Theatre) -> usize {
     let calls = theatre.driver().calls_of(Method::DeleteVolume);
     let like = |call: &Call| calls.iter().filter(|it| it.volume == call.volume).count();
-    calls.iter().map(like).max().unwrap()
+    calls.iter().map(|call| like(call)).max().unwrap()
 }
 
 #[tokio::test]

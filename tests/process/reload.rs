@@ -89,7 +89,7 @@ async fn a_change_restarts_the_one_role_that_it_touches_and_the_others_call_in_f
     }
     let anew = lines(&daemon, "the role's configuration changed: waiting for work in flight to end");
     assert_eq!(anew.iter().map(|line| &line["role"]).collect::<Vec<_>>(), ["reconciler"]);
-    let outcomes: Vec<Outcome> = theatre.publishes("in-flight").into_iter().map(|call| call.outcome).collect();
+    let outcomes: Vec<Outcome> = theatre.publishes("in-flight").into_iter().map(|call| call.outcome.clone()).collect();
     assert_eq!(outcomes, [Outcome::Ok]);
     let leases: Vec<Commit> = theatre.commits.all().into_iter().filter(|commit| commit.plural == "leases").collect();
     assert!(!leases.iter().any(Commit::is_release), "the Lease that both share was never handed back");

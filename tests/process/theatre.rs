@@ -1,6 +1,7 @@
 //! A test environment on real sockets: the API, the driver, and the daemons.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Rng};
@@ -165,12 +166,12 @@ impl Theatre {
     }
 
     /// Waits until a publish of the volume is under way.
-    pub(crate) async fn publishing(&self, volume: &str) -> Call {
+    pub(crate) async fn publishing(&self, volume: &str) -> Arc<Call> {
         eventually(&format!("{volume} is being published"), async || self.publishes(volume).pop()).await
     }
 
     /// The publishes of a volume so far.
-    pub(crate) fn publishes(&self, volume: &str) -> Vec<Call> {
+    pub(crate) fn publishes(&self, volume: &str) -> Vec<Arc<Call>> {
         let calls = self.driver().calls_of(Method::ControllerPublishVolume);
         calls.into_iter().filter(|call| call.volume.as_deref() == Some(volume)).collect()
     }

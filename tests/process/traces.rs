@@ -43,7 +43,7 @@ fn annotation(volume: &PersistentVolume) -> Option<&str> {
 
 /// The trace context that the driver was told with its last call of this method.
 fn told(theatre: &Theatre, method: Method) -> Option<String> {
-    theatre.driver().calls_of(method).pop().unwrap().traceparent
+    theatre.driver().calls_of(method).pop().unwrap().traceparent.clone()
 }
 
 /// The claim's trace has all of it, each part below the one that caused it, and the driver was told.

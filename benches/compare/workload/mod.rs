@@ -187,7 +187,7 @@ pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
 pub(crate) fn duplicates(driver: &Driver, method: Method) -> usize {
     let mut calls: BTreeMap<String, usize> = BTreeMap::new();
     for call in driver.calls_of(method) {
-        *calls.entry(call.name.or(call.volume).unwrap_or_default()).or_default() += 1;
+        *calls.entry(call.name.clone().or_else(|| call.volume.clone()).unwrap_or_default()).or_default() += 1;
     }
     calls.values().map(|count| count - 1).sum()
 }

@@ -173,8 +173,11 @@ impl Service<http::Request<tonic::body::Body>> for Both {
 
     fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
         let rpc = request.uri().path().rsplit('/').next().unwrap_or_default();
-        if let Some((bytes, status)) = self.driver.script().raw.get(rpc).cloned() {
-            let message = self.driver.script().spoil;
+        let (raw, message) = {
+            let script = self.driver.script();
+            (script.raw.get(rpc).cloned(), script.spoil)
+        };
+        if let Some((bytes, status)) = raw {
             let status = status.map(|code| {
                 let mut trailers = http::HeaderMap::new();
                 trailers.insert("grpc-status", (code as i32).into());
@@ -191,11 +194,10 @@ impl Service<http::Request<tonic::body::Body>> for Both {
         if request.uri().path().starts_with("/csi.v1.Identity/") {
             self.identity.call(request).boxed()
         } else {
-            let spoil = self.driver.script().spoil;
             let answer = self.controller.call(request);
             async move {
                 let mut answer = answer.await?;
-                if let Some(message) = spoil
+                if let Some(message) = message
                     && answer.headers().contains_key("grpc-status")
                 {
                     answer.headers_mut().insert("grpc-message", http::HeaderValue::from_bytes(message).unwrap());

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::faults::Action;
@@ -126,7 +127,7 @@ impl fmt::Display for Violation {
 /// The memory of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    calls: VecDeque<Call>,
+    calls: VecDeque<Arc<Call>>,
     last: u64,
     live: BTreeMap<u64, Live>,
     counters: BTreeMap<(Method, &'static str), u64>,
@@ -178,7 +179,7 @@ impl Log {
         if self.calls.len() == MEMORY {
             self.calls.pop_front();
         }
-        self.calls.push_back(call);
+        self.calls.push_back(Arc::new(call));
         self.last
     }
 
@@ -203,7 +204,7 @@ impl Log {
         self.violations.push(violation);
     }
 
-    pub(super) fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub(super) fn calls(&self) -> impl Iterator<Item = &Arc<Call>> {
         self.calls.iter()
     }
 
@@ -218,12 +219,12 @@ impl Log {
     /// One call, if it is still remembered.
     pub(super) fn call(&self, id: u64) -> Option<&Call> {
         let first = self.calls.front()?.id;
-        self.calls.get(usize::try_from(id.checked_sub(first)?).ok()?)
+        self.calls.get(usize::try_from(id.checked_sub(first)?).ok()?).map(|call| &**call)
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Call> {
         let first = self.calls.front()?.id;
-        self.calls.get_mut(usize::try_from(id.checked_sub(first)?).ok()?)
+        self.calls.get_mut(usize::try_from(id.checked_sub(first)?).ok()?).map(Arc::make_mut)
     }
 }
 

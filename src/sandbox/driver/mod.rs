@@ -225,23 +225,23 @@ impl Driver {
     }
 
     /// Every call so far, oldest first.
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<Arc<Call>> {
         self.lock().log.calls().cloned().collect()
     }
 
     /// Every call of one method so far, oldest first.
-    pub fn calls_of(&self, method: Method) -> Vec<Call> {
+    pub fn calls_of(&self, method: Method) -> Vec<Arc<Call>> {
         self.lock().log.calls().filter(|call| call.method == method).cloned().collect()
     }
 
     /// The calls that were to make the volume of this name, oldest first.
-    pub fn creates_of(&self, name: &str) -> Vec<Call> {
+    pub fn creates_of(&self, name: &str) -> Vec<Arc<Call>> {
         self.lock().log.calls().filter(|call| call.name.as_deref() == Some(name)).cloned().collect()
     }
 
     /// The calls that were to cut the snapshot of this name, oldest first.
-    pub fn cuts_of(&self, name: &str) -> Vec<Call> {
-        let is_of = |call: &&Call| call.method == Method::CreateSnapshot && call.snapshot.as_deref() == Some(name);
+    pub fn cuts_of(&self, name: &str) -> Vec<Arc<Call>> {
+        let is_of = |call: &&Arc<Call>| call.method == Method::CreateSnapshot && call.snapshot.as_deref() == Some(name);
         self.lock().log.calls().filter(is_of).cloned().collect()
     }
 

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, and so may its helpers")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Rng};
@@ -87,7 +88,7 @@ impl Scene {
         self.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(how)).times(times));
     }
 
-    fn publishes(&self) -> Vec<Call> {
+    fn publishes(&self) -> Vec<Arc<Call>> {
         self.testbed.driver.calls_of(Method::ControllerPublishVolume)
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Here alone, because a cluster must have the definitions of groups and a snapshot-controller with its gate on.
 
+use std::sync::Arc;
+
 use csi_control_plane::process::watch;
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Secrets};
@@ -127,7 +129,7 @@ impl World {
         assert_eq!(self.driver().violations(), []);
     }
 
-    fn group_cuts(&self) -> Vec<Call> {
+    fn group_cuts(&self) -> Vec<Arc<Call>> {
         self.driver().calls_of(Method::CreateVolumeGroupSnapshot)
     }
 
@@ -136,7 +138,7 @@ impl World {
         self.driver_until(&what, |driver| driver.calls_of(Method::CreateVolumeGroupSnapshot).len() >= times).await;
     }
 
-    fn group_deletions(&self) -> Vec<Call> {
+    fn group_deletions(&self) -> Vec<Arc<Call>> {
         self.driver().calls_of(Method::DeleteVolumeGroupSnapshot)
     }
 }
@@ -231,7 +233,7 @@ async fn s17_the_secrets_of_a_group_are_the_annotations_and_for_looks_the_classe
     let cut = world.cut_group("shop", &class).await;
     world.group_ready(&cut).await;
     let asked = world.group_cuts().remove(0);
-    assert!(asked.secrets && asked.cut_group.unwrap().parameters.is_empty());
+    assert!(asked.secrets && asked.cut_group.clone().unwrap().parameters.is_empty());
     assert!(!world.driver().calls_of(Method::GetVolumeGroupSnapshot).is_empty());
     world.delete_group(&cut).await;
     world.group_gone(&cut).await;

@@ -230,7 +230,7 @@ async fn a_late_commit_loses_nothing(late: Late) {
     world.journal_is_empty().await;
     assert_eq!(*unrecorded.lock().unwrap(), Vec::<String>::new());
     for call in world.driver().calls_of(Method::CreateVolume) {
-        assert_eq!(world.driver().creates_of(&call.name.unwrap()).len(), 1);
+        assert_eq!(world.driver().creates_of(&call.name.clone().unwrap()).len(), 1);
     }
     world.assert_nothing_leaked().await;
 }

@@ -108,7 +108,7 @@ async fn a_change_of_a_claim_is_one_trace_from_the_wish_to_the_last_write_with_t
         assert!(calls.len() == 2 && parts.contains(&"persistentvolumes"), "{names:?}");
         let trace = root.span_context.trace_id();
         for call in calls {
-            let received = call.traceparent.unwrap();
+            let received = call.traceparent.clone().unwrap();
             assert!(received.starts_with(&format!("00-{trace}-")), "{operation}: {received} of {trace}");
         }
     }

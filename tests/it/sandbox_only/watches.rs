@@ -196,7 +196,8 @@ async fn a_deletion_that_has_waited_for_a_worker_believes_no_cache() {
     world.driver().release();
     let let_go = |it: &PersistentVolume| !it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
     world.until(&kept.name_any(), "let go of", let_go).await;
-    let deleted: Vec<_> = world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume).collect();
+    let deleted: Vec<_> =
+        world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume.clone()).collect();
     assert_eq!(deleted, [Some(handle_of(&busy).unwrap().1)]);
     assert!(world.driver().state().volumes().contains_key(&handle));
     api(&world).faults().remove(held);
@@ -229,7 +230,8 @@ async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_dele
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     world.merge_patch::<PersistentVolume>(&name, retain).await;
     world.until(&name, "without our finalizer", |it| !is_protected(it)).await;
-    let deleted: Vec<_> = world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume).collect();
+    let deleted: Vec<_> =
+        world.driver().calls_of(Method::DeleteVolume).into_iter().map(|call| call.volume.clone()).collect();
     assert_eq!(deleted, [Some(handle_of(&before).unwrap().1)]);
     assert!(world.driver().state().volumes().contains_key(&handle));
     api(&world).faults().remove(delayed);

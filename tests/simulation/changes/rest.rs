@@ -1,5 +1,7 @@
 //! The checks of the end, when nothing goes wrong any more.
 
+use std::sync::Arc;
+
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::driver::{Call, Method};
 use serde_json::Value;
@@ -89,7 +91,7 @@ impl Checks {
     }
 
     /// What was sent to the API and the driver while nothing was to be done.
-    pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Call]) {
+    pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Arc<Call>]) {
         for entry in requests.iter().filter(|it| DAEMONS.contains(&it.user.as_str())) {
             let is_write = !matches!(entry.verb, "get" | "list" | "watch") && entry.resource != "leases";
             let is_read = entry.verb == "get" && [CLAIMS, VOLUMES].contains(&entry.resource);

@@ -1,5 +1,6 @@
 //! A history of one claim, told step by step to the checks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::proto::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
@@ -24,7 +25,7 @@ pub(super) struct Story {
     volume: Value,
     /// What the driver has.
     held: (i64, String),
-    calls: Vec<Call>,
+    calls: Vec<Arc<Call>>,
     now: u64,
     /// Who does what follows.
     actor: &'static str,
@@ -144,7 +145,7 @@ impl Story {
         let mut call = call(self.calls.len() as u64 + 1, self.at(), method);
         change(&mut call);
         self.checks.called(&call, self.actor);
-        self.calls.push(call);
+        self.calls.push(Arc::new(call));
         self
     }
 
@@ -172,7 +173,7 @@ impl Story {
     }
 
     pub(super) fn ends(mut self, outcome: Outcome) -> Self {
-        let mut call = self.calls.last().unwrap().clone();
+        let mut call = Call::clone(self.calls.last().unwrap());
         (call.ended, call.outcome) = (Some(self.at()), outcome);
         self.checks.called(&call, self.actor);
         self

@@ -1,6 +1,7 @@
 //! Histories of daemons that are broken on purpose: the checks must find each of them out. A check that cannot fail proves nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::proto::CreateSnapshotRequest;
@@ -25,7 +26,7 @@ struct Story {
     content: Option<Value>,
     /// What the driver holds.
     held: BTreeMap<String, String>,
-    calls: Vec<Call>,
+    calls: Vec<Arc<Call>>,
     now: u64,
     /// Who does what follows.
     actor: &'static str,
@@ -130,7 +131,7 @@ impl Story {
             }));
         }
         self.checks.called(&call, self.actor, 0);
-        self.calls.push(call);
+        self.calls.push(Arc::new(call));
         self
     }
 
@@ -145,7 +146,7 @@ impl Story {
     }
 
     fn ends(mut self, outcome: Outcome) -> Self {
-        let mut call = self.calls.last().unwrap().clone();
+        let mut call = Call::clone(self.calls.last().unwrap());
         (call.ended, call.outcome) = (Some(self.at()), outcome);
         self.checks.called(&call, self.actor, 1);
         self

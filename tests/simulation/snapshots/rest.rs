@@ -1,6 +1,7 @@
 //! The checks of the end, when nothing goes wrong any more.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::driver::{Call, Method};
@@ -106,7 +107,7 @@ impl Checks {
     }
 
     /// What was asked of the API and the driver while nothing was to be done.
-    pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Call]) {
+    pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Arc<Call>]) {
         if self.contents.values().any(|it| !it.is_gone && self.is_barred(&it.object)) {
             return;
         }

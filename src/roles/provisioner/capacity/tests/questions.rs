@@ -6,7 +6,7 @@ use crate::proto::{GetCapacityRequest, Topology};
 /// Waits until there is an object for each of so many items, and returns all questions.
 async fn questions(world: &World, slots: usize) -> Vec<GetCapacityRequest> {
     world.until("all are told", |world| world.told().len() == slots).await;
-    world.testbed.driver.calls_of(Method::GetCapacity).into_iter().map(|call| *call.capacity.unwrap()).collect()
+    world.testbed.driver.calls_of(Method::GetCapacity).into_iter().map(|call| *call.capacity.clone().unwrap()).collect()
 }
 
 #[tokio::test(start_paused = true)]
