@@ -23,6 +23,9 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
+#[path = "kept_tests.rs"]
+mod kept;
+
 const GROUP: &str = "snapshot.storage.k8s.io";
 const CONTENT: &str = "content-1";
 const VOLUME: &str = "vol-1";
@@ -210,10 +213,11 @@ async fn l9_a_snapshot_whose_content_was_removed_by_force_is_deleted() {
 /// A content as the one of the same name before it was removed by force, whose request was recorded under other settings.
 #[tokio::test(start_paused = true)]
 async fn l6_l9_a_namesake_that_asks_by_another_name_is_no_heir() {
-    let world = world(Profile::default()).await;
+    let world = unserved(Profile::default()).await;
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
     let before = format!("before-{SNAPSHOT_UID}");
-    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &before));
+    create_begun(&world, &before);
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
     world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
     remove_by_force(&world);
     cut(&world);
@@ -226,11 +230,18 @@ async fn l6_l9_a_namesake_that_asks_by_another_name_is_no_heir() {
 }
 
 /// A content that an earlier leader has begun: finalizer, mark and request are on it.
-fn begun_as(world: &Served, name: &str) -> Value {
+fn create_begun(world: &Served, name: &str) {
+    create_with(world, &json!({ "volumeHandle": VOLUME }), &json!({ "finalizers": [FINALIZER_BOUND_CONTENT] }));
+    let created = content(world).unwrap();
+    let uid = created["metadata"]["uid"].as_str().unwrap();
+    patch(world, json!({ "metadata": { "annotations": begun_as(world, uid, name) } }));
+}
+
+/// The marks of a content of this uid.
+fn begun_as(world: &Served, uid: &str, name: &str) -> Value {
     let (driver, volumes) = (&world.context.driver.name, [VOLUME.to_owned()]);
-    let recorded = Intent::new(driver, name, &volumes, &BTreeMap::new(), None).to_text();
-    let marks = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: "yes", ANNOTATION_SNAPSHOTTING: recorded });
-    json!({ "annotations": marks, "finalizers": [FINALIZER_BOUND_CONTENT] })
+    let recorded = Intent::new(uid, driver, name, &volumes, &BTreeMap::new(), None).to_text();
+    json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: "yes", ANNOTATION_SNAPSHOTTING: recorded })
 }
 
 /// What Events say.
@@ -248,7 +259,7 @@ fn remove_by_force(world: &Served) {
 async fn l9_a_content_that_is_removed_by_force_before_the_call_of_an_earlier_leader_is_repeated_leaves_no_snapshot() {
     let world = unserved(Profile::default()).await;
     let before = format!("before-{SNAPSHOT_UID}");
-    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &before));
+    create_begun(&world, &before);
     // The earlier leader's call has taken it.
     world.testbed.driver.cut_snapshot(&before, VOLUME).unwrap();
     // The API does not confirm the content, so that the driver is not asked.
@@ -278,7 +289,7 @@ async fn a_snapshot_that_is_older_than_the_content_that_asks_for_it_is_kept_when
     let id = world.testbed.driver.cut_snapshot(&name, VOLUME).unwrap();
     let old = Action::Lie(Lie::CreationTime(1_000_000_000, 0));
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, old));
-    create_with(&world, &json!({ "volumeHandle": VOLUME }), &begun_as(&world, &name));
+    create_begun(&world, &name);
     // The cache has the content when the term begins.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let reads = Matching::any().verb("get").resource("volumesnapshotcontents");

@@ -12,6 +12,7 @@ use crate::roles::snapshotter::config::SnapshotterSection;
 
 use super::decide::{Phase, phase};
 use super::facts::{self, ClassView};
+use super::intent;
 use super::kind::Content;
 use super::memory::{ContentKey, Memory};
 use super::predicates;
@@ -170,9 +171,17 @@ impl<K: Content> Context<K> {
                 && other.owner().uid == owner
                 && other.driver() == gone.driver()
                 && facts::has_sources(&**other)
+                && !intent::is_copied(&**other)
                 && asked_by(other) == asked_by(gone)
         };
         self.stores.contents.all().into_iter().find(is_namesake)
+    }
+
+    /// Whether somebody has put a copy of a content that is gone into the cluster.
+    pub fn has_copy(&self, gone: &K) -> bool {
+        let owner = gone.owner().uid.as_str();
+        let is_copy = |other: &Arc<K>| other.owner().uid == owner && intent::is_copied(&**other);
+        !owner.is_empty() && self.stores.contents.all().iter().any(is_copy)
     }
 
     /// Hands the unanswered call of `gone` over to the content that is to get its snapshot. That content may not have asked yet, and

@@ -18,6 +18,7 @@ use super::attempt::Operation;
 use super::error::InvalidSnapshot;
 use super::facts::{self, ClassView};
 use super::found::Found;
+use super::intent;
 use super::kind::{Class, Content};
 use super::look_up::{self, LookUp};
 use super::status;
@@ -31,6 +32,8 @@ pub enum Phase {
     Ignored,
     /// Ours, and its class is another driver's.
     ForeignClass,
+    /// A copy of another content, which nobody deletes.
+    Copied,
     /// Rows 2 and 4.
     Delete,
     /// Row 7.
@@ -51,7 +54,7 @@ impl Phase {
         match self {
             Self::Delete => Operation::Delete,
             Self::LookUp | Self::ReadyCheck | Self::Finish | Self::Member => Operation::Ready,
-            Self::Create | Self::Ignored | Self::ForeignClass => Operation::Create,
+            Self::Create | Self::Ignored | Self::ForeignClass | Self::Copied => Operation::Create,
         }
     }
 }
@@ -63,6 +66,10 @@ pub fn phase<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Ru
     }
     if matches!(class, ClassView::Foreign(_)) {
         return Phase::ForeignClass;
+    }
+    // What the process has asked for by itself is no copy: somebody has put another content's request on it meanwhile.
+    if !is_unanswered && intent::is_copied(content) {
+        return if facts::is_deleting(content) { Phase::Delete } else { Phase::Copied };
     }
     if facts::is_deleting(content) {
         let is_given_and_unbound = facts::given_handle(content).is_some() && facts::is_unbound(content);
@@ -107,6 +114,7 @@ pub fn next_step<K: LookUp>(view: &View<'_, K>) -> Step {
     let step = match phase(view.content, view.class, view.rules, view.known.unanswered.is_some()) {
         Phase::Ignored => Ok(Step::Settled),
         Phase::ForeignClass => Ok(Step::Wait(Wait::ForeignClass(foreign(view.class)))),
+        Phase::Copied => Ok(Step::Wait(Wait::Copied)),
         Phase::Delete => delete::step(view),
         Phase::Finish => Ok(finish(view)),
         Phase::LookUp => look_up::step(view),

@@ -8,7 +8,7 @@ use super::error::InvalidSnapshot;
 use super::facts;
 use super::kind::Content;
 use super::status;
-use super::view::{Doomed, Refusal, Step, View};
+use super::view::{Doomed, Kept, Refusal, Step, View};
 
 /// Rows 2 and 4 of spec 4.1.
 pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
@@ -20,6 +20,9 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     if view.known.is_deleted {
         let must_clear = status::must_clear(content) && !view.progress.is_cleared;
         return Ok(if must_clear { Step::Clear } else { Step::Release });
+    }
+    if view.is_copy() {
+        return Ok(Step::ReleaseKept(Kept::OfAnother));
     }
     match handle_to_delete(view) {
         None if may_leave_one(view) => Ok(Step::NameLeftovers),

@@ -88,7 +88,8 @@ pub(super) fn asked() -> Asked {
     let name = format!("snapshot-{SNAPSHOT_UID}");
     let parameters = BTreeMap::from([("tier".to_owned(), "1".to_owned())]);
     let class = super::intent::IntentClass { name: "fast".into(), uid: "class-uid".into() };
-    let intent = super::intent::Intent::new(DRIVER, &name, &["vol-1".to_owned()], &parameters, Some(class)).to_text();
+    let volumes = ["vol-1".to_owned()];
+    let intent = super::intent::Intent::new("content-uid", DRIVER, &name, &volumes, &parameters, Some(class)).to_text();
     let request = Request { name, sources: vec!["vol-1".into()], parameters };
     Asked { request, intent, is_as_recorded: true }
 }

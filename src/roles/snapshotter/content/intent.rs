@@ -3,6 +3,9 @@
 //! Read again after a crash, it gives the same name whatever the configuration says by then, and the same parameters although the
 //! class was changed or deleted. Who may edit contents may forge it; so it counts only if the name is made of the uid of the
 //! content's own `VolumeSnapshot` or `VolumeGroupSnapshot`, and if its digest fits.
+//!
+//! It names the uid of the content that it was written for, which no backup tool can bring back. On another content it is a copy, and
+//! so is that content: its snapshot may be in use, in this cluster or in another one. See [`is_copied`].
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,7 @@ use thiserror::Error;
 
 use crate::roles::snapshotter::names;
 
+use super::facts;
 use super::kind::Content;
 
 /// The version that this program writes and understands.
@@ -24,6 +28,8 @@ const MOST_PARAMETERS: usize = 64 << 10;
 #[serde(deny_unknown_fields)]
 pub struct Intent {
     v: u32,
+    /// The uid of the content that it was written for.
+    pub uid: String,
     /// The driver that is asked.
     pub driver: String,
     /// The snapshot's name.
@@ -57,6 +63,9 @@ pub enum IntentFault {
     /// Of another version.
     #[error("it has version {0}")]
     Version(u32),
+    /// Of another content.
+    #[error("it was written for the content with the uid {0}")]
+    Copied(String),
     /// Of another driver.
     #[error("it is for driver {0}")]
     Driver(String),
@@ -69,8 +78,9 @@ pub enum IntentFault {
 }
 
 impl Intent {
-    /// The intent of a request.
+    /// The intent of a request for the content with this uid.
     pub fn new(
+        uid: &str,
         driver: &str,
         name: &str,
         sources: &[String],
@@ -80,6 +90,7 @@ impl Intent {
         let fits = serde_json::to_string(parameters).is_ok_and(|text| text.len() <= MOST_PARAMETERS);
         Self {
             v: VERSION,
+            uid: uid.to_owned(),
             driver: driver.to_owned(),
             name: name.to_owned(),
             class,
@@ -113,6 +124,9 @@ pub fn read(content: &impl Content, driver: &str) -> Result<Option<Intent>, Inte
     if intent.v != VERSION {
         return Err(IntentFault::Version(intent.v));
     }
+    if intent.uid != *content.meta().uid {
+        return Err(IntentFault::Copied(intent.uid));
+    }
     if intent.driver != driver {
         return Err(IntentFault::Driver(intent.driver));
     }
@@ -124,6 +138,18 @@ pub fn read(content: &impl Content, driver: &str) -> Result<Option<Intent>, Inte
         return Err(IntentFault::Digest);
     }
     Ok(Some(intent))
+}
+
+/// Whether the content is a copy of another one: the request on it was written for that one. So its snapshot is whoever's the other one
+/// is, and neither taken nor deleted for the copy. A content that names a snapshot of its own accord is whole without a request.
+pub fn is_copied(content: &impl Content) -> bool {
+    #[derive(Deserialize)]
+    struct WrittenFor {
+        uid: String,
+    }
+    let Some(text) = content.meta().annotation(names::ANNOTATION_SNAPSHOTTING) else { return false };
+    let is_of_another = |read: WrittenFor| read.uid != *content.meta().uid;
+    facts::given_handle(content).is_none() && serde_json::from_str(text).is_ok_and(is_of_another)
 }
 
 /// Whether some configuration makes this name of the uid: a prefix, a dash, and the uid, or the first of its digits.
@@ -152,6 +178,7 @@ mod tests {
     fn intent() -> Intent {
         let class = IntentClass { name: "fast".into(), uid: "class-uid".into() };
         Intent::new(
+            "content-uid",
             DRIVER,
             &format!("snapshot-{SNAPSHOT_UID}"),
             &volumes(&["vol-1"]),
@@ -190,11 +217,30 @@ mod tests {
             found(&text.to_string())
         };
         assert_eq!(changed("v", json!(2)), Err(IntentFault::Version(2)));
+        assert_eq!(changed("uid", json!("other")), Err(IntentFault::Copied("other".into())));
         assert_eq!(changed("driver", json!("other")), Err(IntentFault::Driver("other".into())));
         assert_eq!(changed("name", json!("snapshot-x")), Err(IntentFault::Name("snapshot-x".into())));
         assert_eq!(changed("parameters", json!({ "tier": "2" })), Err(IntentFault::Digest));
         assert!(matches!(changed("parameters", json!({ "tier": 1 })), Err(IntentFault::Unreadable(_))));
         assert!(matches!(found("snapshot-1"), Err(IntentFault::Unreadable(_))));
+    }
+
+    #[test]
+    fn j9_a_request_that_was_written_for_another_content_makes_a_copy_of_the_one_that_carries_it() {
+        let on = |metadata: Value, spec: Value| {
+            let text = intent().to_text();
+            let annotated =
+                json!({ "metadata": { "annotations": { names::ANNOTATION_SNAPSHOTTING: text } }, "spec": spec });
+            is_copied(&content(crate::roles::kit::fixtures::merged(annotated, json!({ "metadata": metadata }))))
+        };
+        assert!(!on(json!({}), json!({})), "the one that it was written for");
+        assert!(on(json!({ "uid": "restored" }), json!({})));
+        let given = json!({ "source": { "volumeHandle": null, "snapshotHandle": "old-1" } });
+        assert!(!on(json!({ "uid": "restored" }), given), "it says by itself which snapshot it is of");
+        for text in ["{}", "snapshot-1", "{\"uid\":7}"] {
+            let annotations = json!({ "metadata": { "annotations": { names::ANNOTATION_SNAPSHOTTING: text } } });
+            assert!(!is_copied(&content(annotations)), "{text} names nobody, and is replaced");
+        }
     }
 
     #[test]
@@ -217,7 +263,8 @@ mod tests {
     #[test]
     fn parameters_that_are_too_long_are_left_out_and_their_digest_stays() {
         let long = parameters(&[("key", &"x".repeat(MOST_PARAMETERS))]);
-        let intent = Intent::new(DRIVER, &format!("snapshot-{SNAPSHOT_UID}"), &volumes(&["vol-1"]), &long, None);
+        let name = format!("snapshot-{SNAPSHOT_UID}");
+        let intent = Intent::new("content-uid", DRIVER, &name, &volumes(&["vol-1"]), &long, None);
         assert_eq!(intent.parameters, None);
         assert!(intent.to_text().len() < 300);
         let read = found(&intent.to_text()).unwrap().unwrap();

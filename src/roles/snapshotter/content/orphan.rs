@@ -37,7 +37,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         if !facts::is_policy_delete(view.content) || known.is_of_group {
             return Ok(Step::Abandon(Left::Retained));
         }
-        if !is_younger(found, known.asked_since) {
+        if known.has_copy || !is_younger(found, known.asked_since) {
             return Ok(Step::Abandon(Left::MaybeKept));
         }
         // The watch of a new leader may be behind, and hide a content that has the snapshot.

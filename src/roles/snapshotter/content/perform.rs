@@ -76,10 +76,10 @@ pub(super) async fn perform<K: Driven>(
             }
             Ok(Done::Cleared)
         }
-        Step::Release => {
-            let Some(patch) = writes::released(&*now.content) else { return Ok(Done::Nothing) };
-            let done = patch_content(cx, now, &patch, RELEASE).await?;
-            info!("released the content");
+        Step::Release => release(cx, now).await,
+        Step::ReleaseKept(kept) => {
+            let done = release(cx, now).await?;
+            cx.report_kept(now, &kept);
             Ok(done)
         }
         Step::Abandon(left) => Ok(abandon(cx, now, state, left)),
@@ -174,6 +174,13 @@ async fn record_error<K: Content>(cx: &Context<K>, now: &Objects<K>, state: &Sta
         patch_status(cx, now, &patch, RECORD_ERROR).await?;
     }
     Ok(Done::Recorded)
+}
+
+async fn release<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
+    let Some(patch) = writes::released(&*now.content) else { return Ok(Done::Nothing) };
+    let done = patch_content(cx, now, &patch, RELEASE).await?;
+    info!("released the content");
+    Ok(done)
 }
 
 /// The content was removed by force, and the driver owes nothing any more.

@@ -9,6 +9,7 @@ use crate::roles::snapshotter::names;
 
 use super::decide::{Phase, phase};
 use super::facts::{self, ClassView};
+use super::intent;
 use super::kind::{Class, Content};
 use super::view::Rules;
 
@@ -44,7 +45,7 @@ pub fn wants<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Ru
             is_marked || facts::is_deleting(content)
         }
         Phase::Delete => facts::is_protected(content),
-        Phase::ForeignClass | Phase::LookUp | Phase::Member | Phase::Create | Phase::ReadyCheck => true,
+        Phase::ForeignClass | Phase::Copied | Phase::LookUp | Phase::Member | Phase::Create | Phase::ReadyCheck => true,
     }
 }
 
@@ -55,6 +56,7 @@ pub fn is_turned<K: Content>(old: &K, new: &K) -> bool {
         || was.deletion_timestamp != is.deletion_timestamp
         || was.labels != is.labels
         || has_other_annotations(old, new)
+        || intent::is_copied(old) != intent::is_copied(new)
         || has_other_spec(old, new)
         || is_status_turned(old, new)
 }
@@ -88,7 +90,7 @@ fn is_status_turned<K: Content>(old: &K, new: &K) -> bool {
 /// snapshot-controller replaces all annotations at once, and so wipes mark and request together.
 pub fn is_wiped<K: Content>(new: &K) -> bool {
     let is_unprotected = !facts::is_protected(new) && !facts::is_deleting(new);
-    !facts::has_intent(new) || is_unprotected
+    !facts::has_intent(new) || intent::is_copied(new) || is_unprotected
 }
 
 /// Whether somebody has removed the mark alone: people do so to give up a call that is never answered (spec 14.2).

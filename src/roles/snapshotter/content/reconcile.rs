@@ -6,6 +6,7 @@ use crate::cluster::ApiErrorKind;
 use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::{Attempt, Next, Reconciler, TermScope};
+use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
 use super::attempt::{Done, Operation, State};
 use super::call::Driven;
@@ -55,6 +56,7 @@ impl<K: Driven> Contents<K> {
             is_confirmed: memory.confirmed.has(uid),
             pause_left: memory.pause_left(uid, state.started),
             has_heir: !now.exists && self.0.has_heir(&now.content, handle),
+            has_copy: !now.exists && self.0.has_copy(&now.content),
             is_kind_absent: self.0.stores.contents.is_absent(),
         }
     }
@@ -205,6 +207,17 @@ impl<K: Driven> Contents<K> {
             Wait::Unprotected => others(
                 "it is being deleted without the finalizer of this driver's snapshotter, so that no snapshot is taken",
             ),
+            Wait::Copied => {
+                let says = format!(
+                    "it is a copy: the request on it was written for another {}, in this cluster or in another one, whose snapshot \
+                     may be in use. Nothing is taken or deleted for it. If it is to have a snapshot of its own, remove the \
+                     annotations {} and {ANNOTATION_SNAPSHOTTING}; else delete it, which leaves the storage as it is",
+                    K::KIND,
+                    K::NAMES.mark,
+                );
+                cx.tell_of_copy(now, &says);
+                others(&says)
+            }
             Wait::ForeignClass(driver) => {
                 let says = format!(
                     "its class is of driver {driver}, and not of {}: correct the name of the class in its spec",

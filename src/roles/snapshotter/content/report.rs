@@ -19,7 +19,7 @@ use super::kind::Content;
 use super::memory::ContentKey;
 use super::predicates;
 use super::texts;
-use super::view::Left;
+use super::view::{Kept, Left};
 use super::waiting::{Reason, Who};
 
 impl<K: Content> Context<K> {
@@ -55,17 +55,40 @@ impl<K: Content> Context<K> {
         self.waiting.note(who, K::NAMES.operation(operation), reason, says);
     }
 
-    /// A Warning: once for each text that differs in more than ids.
-    fn warn(&self, now: &Objects<K>, reason: &str, note: &str) {
+    /// A Warning: once for each text that differs in more than ids. Says whether it is news.
+    fn warn(&self, now: &Objects<K>, reason: &str, note: &str) -> bool {
         let is_news = self.memory.told.is_news(now.uid().to_owned(), &gist(note));
         if is_news || self.section.events == EventsMode::All {
             self.event(&self.targets(&now.content), EventKind::Warning, reason, note);
         }
+        is_news
     }
 
     /// The class of a content is another driver's, and so nobody works the content.
     pub(super) fn tell_of_class(&self, now: &Objects<K>, says: &str) {
         self.warn(now, "SnapshotClassMismatch", says);
+    }
+
+    /// The content is a copy of another one, and so nobody works it.
+    pub(super) fn tell_of_copy(&self, now: &Objects<K>, says: &str) {
+        let reason = format!("{}ContentCopied", K::NAMES.reason);
+        if self.warn(now, &reason, says) {
+            warn!(content = &*now.content.meta().name, "a content is a copy of another one, and is left alone");
+        }
+    }
+
+    /// The content is released, and the driver keeps a snapshot that its policy would have deleted.
+    pub(super) fn report_kept(&self, now: &Objects<K>, kept: &Kept) {
+        let (word, handle) = (K::NAMES.word, facts::handle(&*now.content).unwrap_or_default());
+        let note = match kept {
+            Kept::OfAnother => format!(
+                "this {} was a copy of another one, in this cluster or in another: the {word} {handle} of that one, if there is \
+                 one, is kept",
+                K::KIND
+            ),
+        };
+        warn!(snapshot = handle, reason = ?kept, "the content is released, and its snapshot is kept");
+        self.warn(now, &format!("{}Kept", K::NAMES.reason), &note);
     }
 
     /// The attempt has ended with nothing left to do.
@@ -191,7 +214,7 @@ impl<K: Content> Context<K> {
                 "left",
                 format!(
                     "{name} was removed during {call}: its {word} {handle} is kept, because it is older than {name}, or the \
-                     driver does not say how old it is, and somebody may have kept it on purpose. If nobody needs it, delete it \
+                     driver does not say how old it is, or there is a copy of {name}: somebody may have kept it on purpose. If nobody needs it, delete it \
                      at the storage"
                 ),
             ),

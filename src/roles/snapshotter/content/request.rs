@@ -116,7 +116,8 @@ pub fn plan<K: Content>(
             }
             let (parameters, class) = of_class(content, class, rules)?;
             let name = rules.names.name(uid);
-            let intent = Intent::new(&rules.driver, &name, &sources, &parameters, Some(class)).to_text();
+            let intent =
+                Intent::new(&content.meta().uid, &rules.driver, &name, &sources, &parameters, Some(class)).to_text();
             Ok(Asked { request: Request { name, sources, parameters }, intent, is_as_recorded: true })
         }
     }

@@ -10,6 +10,7 @@ use super::attempt::{Operation, Progress};
 use super::error::InvalidSnapshot;
 use super::facts::ClassView;
 use super::found::Found;
+use super::intent;
 use super::kind::Content;
 use super::request::{Asked, RequestRules};
 
@@ -57,6 +58,8 @@ pub struct Known {
     pub pause_left: Option<Duration>,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
+    /// Somebody has put a copy of the content into the cluster.
+    pub has_copy: bool,
     /// The cluster has no contents at all by now: their definition was deleted, and nothing follows from that.
     pub is_kind_absent: bool,
 }
@@ -129,6 +132,8 @@ pub enum Step {
     Clear,
     /// P4.
     Release,
+    /// P4, and the driver keeps a snapshot that the policy would have it delete.
+    ReleaseKept(Kept),
     /// The content is gone: the driver's snapshot, if there is one, is left as it is.
     Abandon(Left),
 }
@@ -170,8 +175,16 @@ pub enum Left {
     Retained,
     /// The driver has deleted it.
     Deleted,
-    /// It is older than the content, or nobody knows how old it is: somebody may have kept it on purpose.
+    /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: somebody may have kept it on
+    /// purpose.
     MaybeKept,
+}
+
+/// Why a snapshot is kept although its content is deleted with the policy `Delete`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// The content is a copy of another one, whose snapshot it is.
+    OfAnother,
 }
 
 /// What a content waits for.
@@ -189,6 +202,8 @@ pub enum Wait {
     Unprotected,
     /// Its class is of this other driver.
     ForeignClass(String),
+    /// It is a copy of another content.
+    Copied,
 }
 
 impl<K: Content> View<'_, K> {
@@ -218,6 +233,11 @@ impl<K: Content> View<'_, K> {
         }
         let (driver, capability) = (self.rules.request.driver.clone(), K::NAMES.capability);
         Err((operation, InvalidSnapshot::Unsupported { driver, capability }))
+    }
+
+    /// Whether the content is a copy of another one (J9), and not one that the process has asked for by itself.
+    pub fn is_copy(&self) -> bool {
+        self.known.unanswered.is_none() && intent::is_copied(self.content)
     }
 
     /// Whether the API has shown the content during the term.
