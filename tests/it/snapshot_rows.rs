@@ -90,7 +90,11 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         13,
         "an edited policy counts",
-        Tests(&["s13_the_policy_counts_that_a_content_has_when_it_goes", "s4_s12_s13_s14_deletion_row_by_row"]),
+        Tests(&[
+            "s13_a_policy_that_becomes_retain_at_the_last_moment_counts_though_no_watch_has_shown_it",
+            "s13_the_policy_counts_that_a_content_has_when_it_goes",
+            "s4_s12_s13_s14_deletion_row_by_row",
+        ]),
     ),
     (
         14,
@@ -324,6 +328,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "s3_s42_a_deletion_that_waited_for_the_answer_goes_on_at_once",
             "s42_a_content_that_was_left_ready_marked_and_deleted_goes_when_a_daemon_starts",
+            "s42_a_content_with_mark_and_handle_is_deleted_though_the_driver_refuses_to_look_at_its_snapshot",
         ]),
     ),
     (

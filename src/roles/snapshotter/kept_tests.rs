@@ -13,8 +13,7 @@ fn create_copy(world: &Served, name: &str) {
 async fn world_of_a_copy() -> (Served, String) {
     let world = unserved(Profile::default()).await;
     world.write_events();
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
-    world.testbed.api.create_value(namespace).unwrap();
+    make_namespace(&world);
     let name = format!("snapshot-{SNAPSHOT_UID}");
     let id = world.testbed.driver.cut_snapshot(&name, VOLUME).unwrap();
     create_copy(&world, &name);
@@ -85,5 +84,119 @@ async fn j9_l9_a_copy_of_a_content_that_is_gone_keeps_the_snapshot_of_that_and_d
     settled(&world).await;
     assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (1, 0));
     assert_eq!(content(&world).unwrap()["status"], json!(null));
+    world.testbed.tear_down().await;
+}
+
+const SECOND: &str = "content-2";
+
+/// A content of that name for a snapshot that is there, as an administrator makes it.
+fn create_given(world: &Served, name: &str, id: &str) {
+    let content = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+        "metadata": { "name": name, "finalizers": [FINALIZER_BOUND_CONTENT] },
+        "spec": { "driver": world.context.driver.name, "deletionPolicy": "Delete",
+            "source": { "snapshotHandle": id },
+            "volumeSnapshotRef": { "namespace": "shop", "name": name, "uid": format!("uid-of-{name}") } } });
+    world.testbed.api.create_value(content).unwrap();
+}
+
+/// As the snapshot-controller does.
+fn delete_named(world: &Served, name: &str) {
+    let lost = json!({ "metadata": { "annotations": { ANNOTATION_SNAPSHOT_BEING_DELETED: "yes" } } });
+    world.testbed.api.patch_object(contents(), "", name, PatchBody::Merge(lost), false).unwrap();
+    world.testbed.api.delete_object(contents(), "", name).unwrap();
+}
+
+fn is_there(world: &Served, name: &str) -> bool {
+    world.testbed.api.object(contents(), "", name).is_some()
+}
+
+fn make_namespace(world: &Served) {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } });
+    world.testbed.api.create_value(namespace).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_a_second_content_names_outlives_the_first_and_goes_with_the_second() {
+    let world = world(Profile::default()).await;
+    world.write_events();
+    make_namespace(&world);
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    let id = content(&world).unwrap()["status"]["snapshotHandle"].as_str().unwrap().to_owned();
+    create_given(&world, SECOND, &id);
+    settled(&world).await;
+    delete(&world);
+    world.until("the first is gone", |world| content(world).is_none()).await;
+    world.until("an Event says so", |world| has_event(world, SECOND)).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    delete_named(&world, SECOND);
+    world.until("the second is gone", |world| !is_there(world, SECOND)).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_contents_of_one_snapshot_that_go_together_leave_none() {
+    let world = unserved(Profile::default()).await;
+    let id = world.testbed.driver.cut_snapshot("theirs", VOLUME).unwrap();
+    for name in [CONTENT, SECOND] {
+        create_given(&world, name, &id);
+        delete_named(&world, name);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    begin(&world);
+    world.until("both are gone", |world| [CONTENT, SECOND].iter().all(|name| !is_there(world, name))).await;
+    assert_eq!(snapshots(&world), 0);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_lists_the_contents_before_it_deletes_what_a_late_watch_shows_to_be_one_content_s_alone() {
+    let world = unserved(Profile::default()).await;
+    let id = world.testbed.driver.cut_snapshot("theirs", VOLUME).unwrap();
+    create_given(&world, CONTENT, &id);
+    delete_named(&world, CONTENT);
+    // The cache has the first, and never hears of the second by the watch.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.testbed.api.faults().hold_watches(Matching::any().resource("volumesnapshotcontents"));
+    create_given(&world, SECOND, &id);
+    begin(&world);
+    world.until("the first is gone", |world| !is_there(world, CONTENT)).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s13_a_policy_that_becomes_retain_at_the_last_moment_counts_though_no_watch_has_shown_it() {
+    let world = world(Profile::default()).await;
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    settled(&world).await;
+    let refusal = Action::fail(Code::Internal, "in use");
+    world.testbed.driver.inject(Fault::on(Method::DeleteSnapshot, refusal).once());
+    delete(&world);
+    world.until("it was to be deleted", |world| calls(world, Method::DeleteSnapshot) == 1).await;
+    world.testbed.api.faults().hold_watches(Matching::any().resource("volumesnapshotcontents"));
+    patch(&world, json!({ "spec": { "deletionPolicy": "Retain" } }));
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 1));
+    world.testbed.tear_down().await;
+}
+
+/// As a leader leaves it that dies between status and mark; the driver does not know the source volume any more.
+#[tokio::test(start_paused = true)]
+async fn s42_a_content_with_mark_and_handle_is_deleted_though_the_driver_refuses_to_look_at_its_snapshot() {
+    let world = unserved(Profile::default()).await;
+    let name = format!("snapshot-{SNAPSHOT_UID}");
+    let id = world.testbed.driver.cut_snapshot(&name, VOLUME).unwrap();
+    create_begun(&world, &name);
+    let status = json!({ "status": { "snapshotHandle": id, "readyToUse": false, "creationTime": 5 } });
+    world.testbed.api.patch_object(contents(), "", CONTENT, PatchBody::Merge(status), true).unwrap();
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no such volume")));
+    delete(&world);
+    begin(&world);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (0, 1));
+    assert_eq!(snapshots(&world), 0);
     world.testbed.tear_down().await;
 }

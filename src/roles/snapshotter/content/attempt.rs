@@ -53,6 +53,8 @@ pub struct Progress {
     pub is_confirmed: bool,
     /// The API no longer has the content.
     pub is_gone: bool,
+    /// The contents were listed since the attempt began.
+    pub is_listed: bool,
     /// The snapshot exists.
     pub found: Option<Found>,
     /// What has failed. The attempt only records it, and ends.
@@ -80,6 +82,8 @@ pub enum Done {
     Confirmed,
     /// The API has no such content any more.
     Gone,
+    /// The contents were listed.
+    Listed,
     /// The snapshot exists.
     Found(Found),
     /// The operation has failed.
@@ -153,6 +157,7 @@ impl State {
             Done::SnapshotTurns(turns) => progress.snapshot_turns = turns,
             Done::Confirmed => progress.is_confirmed = true,
             Done::Gone => progress.is_gone = true,
+            Done::Listed => progress.is_listed = true,
             // The turns are over with the call.
             Done::Found(found) => {
                 progress.found = Some(found);

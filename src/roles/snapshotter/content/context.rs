@@ -177,6 +177,19 @@ impl<K: Content> Context<K> {
         self.stores.contents.all().into_iter().find(is_namesake)
     }
 
+    /// Another content that needs the snapshot which is to be deleted with the content of `now`. One that has it deleted as well, at
+    /// this moment, does not need it.
+    pub fn named_by(&self, now: &Objects<K>) -> Option<String> {
+        let handle = facts::handle(&*now.content).filter(|_| now.exists && facts::is_deleting(&*now.content))?;
+        let deletes = |other: &Arc<K>| {
+            let is_going = self.phase_of(&self.about(Arc::clone(other), true)) == Phase::Delete;
+            is_going && facts::takes_snapshot_along(&**other) && !intent::is_copied(&**other)
+        };
+        let needs = |other: &Arc<K>| other.meta().uid != now.content.meta().uid && !deletes(other);
+        let others = self.stores.contents.find(BY_HANDLE, handle);
+        others.iter().find(|other| needs(other)).map(|other| other.meta().name.to_string())
+    }
+
     /// Whether somebody has put a copy of a content that is gone into the cluster.
     pub fn has_copy(&self, gone: &K) -> bool {
         let owner = gone.owner().uid.as_str();

@@ -38,6 +38,10 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
 
 /// Row 10: the snapshot is cut and not ready. Nothing is marked any more: a deletion has its handle.
 pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal> {
+    // The answer was recorded. A mark would hold up the deletion as long as the looks fail.
+    if facts::has_mark(view.content) {
+        return Ok(Step::Unmark { keep_intent: true });
+    }
     if view.progress.found.is_some() {
         return Ok(Step::Wait(Wait::NotReady));
     }

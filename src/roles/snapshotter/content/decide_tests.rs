@@ -8,7 +8,7 @@ use super::super::fixtures::{
     BDEL, CLASSES, DRIVER, FIN, INTENT, MARK, asked, class, content, cut, given, marked, ready,
 };
 use super::super::tables::{Case, rules};
-use super::super::view::{Doomed, Left};
+use super::super::view::{Doomed, Kept, Left};
 use super::*;
 use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::csi::RpcError;
@@ -280,6 +280,44 @@ fn s33_a_given_snapshot_is_deleted_by_its_own_id() {
 }
 
 #[test]
+fn a_snapshot_that_another_content_names_is_kept_when_the_first_one_goes() {
+    let going = || Case::of(cut(dt_bdel(json!({}))));
+    let named = going().with(|case| case.known.named_by = Some("second".into()));
+    assert_eq!(named.next(), Step::ReleaseKept(Kept::NamedBy("second".into())));
+    let unlisted = going().with(|case| case.known.is_relisted = false);
+    assert_eq!(unlisted.next(), Step::Relist, "a new leader's watch may hide the other one");
+    let retained = Case::of(cut(dt_bdel(json!({ "spec": { "deletionPolicy": "Retain" } }))));
+    assert_eq!(retained.with(|case| case.known.named_by = Some("second".into())).next(), Step::Release);
+}
+
+#[test]
+fn a_mark_beside_a_handle_holds_up_neither_the_deletion_nor_the_looks() {
+    let mark = json!({ "metadata": { "annotations": { MARK: "yes", INTENT: "I" } } });
+    for content in [cut(mark.clone()), cut(dt_bdel(mark.clone()))] {
+        assert_eq!(Case::of(content).next(), Step::Unmark { keep_intent: true });
+    }
+    for content in [given(mark.clone()), given(dt_bdel(mark))] {
+        assert_eq!(Case::of(content).next(), Step::Unmark { keep_intent: false });
+    }
+    let unmarked = Case::of(cut(dt_bdel(json!({ "metadata": { "annotations": { INTENT: "I" } } }))));
+    assert_eq!(unmarked.next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
+}
+
+#[test]
+fn j9_a_copy_is_left_alone_and_released_without_a_call() {
+    let copied = json!({ "metadata": { "uid": "restored" } });
+    let status = json!({ "status": { "snapshotHandle": "snap-1", "readyToUse": true } });
+    for content in [copied.clone(), merged(copied, status)] {
+        assert_eq!(Case::of(marked(content.clone())).next(), Step::Wait(Wait::Copied));
+        let kept = Step::ReleaseKept(Kept::OfAnother);
+        assert_eq!(Case::of(marked(dt(content.clone()))).next(), kept);
+        assert_eq!(Case::of(marked(dt_bdel(content.clone()))).next(), kept);
+        let asked = Case::of(marked(content)).unanswered();
+        assert_ne!(asked.next(), Step::Wait(Wait::Copied), "what the process has asked by itself is no copy");
+    }
+}
+
+#[test]
 fn i6_the_content_is_read_before_its_snapshot_is_deleted_and_the_status_is_cleared_before_others_see_it() {
     let locks = crate::csi::SnapshotLocks::new(crate::process::Clock::system());
     let at_turn = |content| {
@@ -325,7 +363,7 @@ fn l9_a_snapshot_is_deleted_without_its_content_only_if_it_was_taken_after_that_
         let found = Found { creation_time: time.unwrap_or(i64::MAX), is_dated: time.is_some(), ..found(true) };
         let case = Case::of(marked(json!({}))).unanswered().with(|case| {
             (case.exists, case.progress.is_gone, case.progress.found) = (false, true, Some(found));
-            (case.known.asked_since, case.known.is_relisted) = (made, true);
+            (case.known.asked_since, case.progress.is_listed) = (made, true);
         });
         case.next()
     };
@@ -358,11 +396,11 @@ fn s52_what_was_removed_by_force_is_asked_to_the_end_and_deleted_unless_another_
     let answered = |patch| {
         gone(patch).with(|case| {
             case.progress.found = Some(found(false));
-            (case.known.asked_since, case.known.is_relisted) = (Some(moment("1970-01-01T00:00:00Z")), true);
+            (case.known.asked_since, case.progress.is_listed) = (Some(moment("1970-01-01T00:00:00Z")), true);
         })
     };
     assert_eq!(answered(json!({})).next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
-    let unlisted = answered(json!({})).with(|case| case.known.is_relisted = false);
+    let unlisted = answered(json!({})).with(|case| case.progress.is_listed = false);
     assert_eq!(unlisted.next(), Step::Relist, "a content that has the snapshot may not be seen yet");
     assert_eq!(left(answered(json!({ "spec": { "deletionPolicy": "Retain" } }))), Left::Retained);
     assert_eq!(left(answered(json!({})).with(|case| case.known.has_heir = true)), Left::ToHeir, "S52");

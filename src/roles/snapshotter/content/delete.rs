@@ -27,15 +27,18 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     match handle_to_delete(view) {
         None if may_leave_one(view) => Ok(Step::NameLeftovers),
         None => Ok(Step::Release),
-        Some(handle) => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
+        Some(handle) => match &view.known.named_by {
+            // The other one has it deleted, if that is its policy, when it goes.
+            Some(other) => Ok(Step::ReleaseKept(Kept::NamedBy(other.clone()))),
+            None => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
+        },
     }
 }
 
-/// The snapshot that goes with the content. A member goes with its group, and `Retain` keeps all.
+/// The snapshot that goes with the content.
 fn handle_to_delete<'a, K: Content>(view: &View<'a, K>) -> Option<&'a str> {
     let content = view.content;
-    let is_of_group = facts::group_handle(content).is_some() || content.is_member() || view.known.is_of_group;
-    facts::handle(content).filter(|_| facts::is_policy_delete(content) && !is_of_group)
+    facts::handle(content).filter(|_| facts::takes_snapshot_along(content) && !view.known.is_of_group)
 }
 
 /// Whether the driver may have a snapshot that nobody knows, and can be asked for it (L12).
@@ -54,6 +57,12 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
     };
     if let Some(read) = view.read(place, Operation::Delete, false) {
         return Ok(read);
+    }
+    // The watch of a new leader may be behind, and hide a content that needs the snapshot. Once a content is gone, that counts at the
+    // moment of the deletion.
+    let is_listed = if view.exists { view.known.is_relisted } else { view.progress.is_listed };
+    if !is_listed {
+        return Ok(Step::Relist);
     }
     let turns = doomed.turns();
     if !view.progress.snapshot_turns.iter().map(SnapshotLock::snapshot_id).eq(turns.iter().map(String::as_str)) {

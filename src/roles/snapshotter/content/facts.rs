@@ -72,6 +72,11 @@ pub fn is_policy_delete<K: Content>(content: &K) -> bool {
     content.policy() == DELETE
 }
 
+/// Whether the driver's snapshot is to be deleted with it. A member goes with its group, and `Retain` keeps all.
+pub fn takes_snapshot_along<K: Content>(content: &K) -> bool {
+    is_policy_delete(content) && group_handle(content).is_none() && !content.is_member()
+}
+
 /// Whether another finalizer than ours keeps it.
 pub fn is_kept_by_others<K: Content>(content: &K) -> bool {
     content.meta().finalizers().iter().any(|held| held != K::NAMES.finalizer)

@@ -40,10 +40,6 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         if known.has_copy || !is_younger(found, known.asked_since) {
             return Ok(Step::Abandon(Left::MaybeKept));
         }
-        // The watch of a new leader may be behind, and hide a content that has the snapshot.
-        if !known.is_relisted {
-            return Ok(Step::Relist);
-        }
         let members = found.members.iter().map(|member| member.snapshot_handle.clone()).collect();
         return delete::ask(view, Doomed { handle: found.handle.clone(), members });
     }

@@ -58,9 +58,13 @@ pub(super) async fn perform<K: Driven>(
         Step::Begin(asked) => begin(cx, now, &asked).await,
         Step::Confirm => confirm(cx, now).await,
         Step::Relist => {
-            let listed = cx.relisted.wait(|| cx.stores.contents.relisted());
-            attempt.park(&cx.scope.term, listed).await?;
-            Ok(Done::Nothing)
+            if now.exists {
+                let listed = cx.relisted.wait(|| cx.stores.contents.relisted());
+                attempt.park(&cx.scope.term, listed).await?;
+            } else {
+                attempt.park(&cx.scope.term, cx.stores.contents.relisted()).await?;
+            }
+            Ok(Done::Listed)
         }
         Step::Create(asked) => call::create(cx, now, state, &asked, attempt).await,
         Step::Assume(handle) => Ok(call::assume(cx, handle)),

@@ -56,6 +56,7 @@ impl<K: Driven> Contents<K> {
             is_confirmed: memory.confirmed.has(uid),
             pause_left: memory.pause_left(uid, state.started),
             has_heir: !now.exists && self.0.has_heir(&now.content, handle),
+            named_by: self.0.named_by(now),
             has_copy: !now.exists && self.0.has_copy(&now.content),
             is_kind_absent: self.0.stores.contents.is_absent(),
         }

@@ -81,6 +81,11 @@ impl<K: Content> Context<K> {
     pub(super) fn report_kept(&self, now: &Objects<K>, kept: &Kept) {
         let (word, handle) = (K::NAMES.word, facts::handle(&*now.content).unwrap_or_default());
         let note = match kept {
+            Kept::NamedBy(other) => format!(
+                "the {word} {handle} is kept, because the {} {other} names it, too. It is deleted when that one is, if its policy \
+                 says so",
+                K::KIND
+            ),
             Kept::OfAnother => format!(
                 "this {} was a copy of another one, in this cluster or in another: the {word} {handle} of that one, if there is \
                  one, is kept",

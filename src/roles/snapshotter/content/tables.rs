@@ -40,7 +40,7 @@ impl Case {
             content,
             exists: true,
             class: Some(class(json!({}))),
-            known: Known { is_confirmed: true, ..Known::default() },
+            known: Known { is_confirmed: true, is_relisted: true, ..Known::default() },
             rules: rules(),
             progress: Progress { volume_turn: Some(vec!["vol-1".into()]), ..Progress::default() },
         }

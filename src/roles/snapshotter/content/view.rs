@@ -58,6 +58,8 @@ pub struct Known {
     pub pause_left: Option<Duration>,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
+    /// The name of another content that names the snapshot, and does not have it deleted just now.
+    pub named_by: Option<String>,
     /// Somebody has put a copy of the content into the cluster.
     pub has_copy: bool,
     /// The cluster has no contents at all by now: their definition was deleted, and nothing follows from that.
@@ -105,7 +107,7 @@ pub enum Step {
     Begin(Box<Asked>),
     /// Read the content, of which only the cache is known.
     Confirm,
-    /// List the contents once.
+    /// List the contents: once in the term, and once more before the snapshot of a content that is gone is deleted.
     Relist,
     /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
     Create(Box<Asked>),
@@ -185,6 +187,8 @@ pub enum Left {
 pub enum Kept {
     /// The content is a copy of another one, whose snapshot it is.
     OfAnother,
+    /// The content of this name needs it, too.
+    NamedBy(String),
 }
 
 /// What a content waits for.
