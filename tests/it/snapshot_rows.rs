@@ -22,9 +22,11 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "a final error lets go",
         Tests(&[
             "s1_s2_a_deleted_snapshot_is_asked_for_until_the_answer_is_final",
+            "s2_a_group_that_is_being_deleted_is_released_with_the_refusal_and_nothing_is_asked_any_more",
             "s2_a_snapshot_that_the_driver_refuses_at_last_goes_without_being_deleted_at_the_driver",
             "s2_s19_s47_a_refusal_is_in_the_status_until_the_driver_says_otherwise",
             "s2_s31_only_a_final_answer_ends_the_mark",
+            "s2_what_is_being_deleted_is_released_with_the_refusal_and_nothing_is_asked_any_more",
         ]),
     ),
     (
@@ -129,6 +131,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "s14_s18_a_deletion_needs_no_class_and_has_the_contents_own_secret",
             "s18_a_deletion_goes_without_its_secret_only_where_that_is_allowed",
+            "s18_a_secret_that_may_not_be_read_is_waited_for_also_where_a_deletion_may_go_without_one",
             "s18_the_secret_of_a_content_is_where_its_annotations_say_and_half_of_them_is_an_error",
         ]),
     ),

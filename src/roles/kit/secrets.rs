@@ -5,7 +5,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::cluster::{Api, ApiError, SecretNotText, SecretRef};
+use crate::cluster::{Api, ApiError, ApiErrorKind, SecretNotText, SecretRef};
 
 /// A Secret's values, as in a CSI request. Never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -36,6 +36,14 @@ pub enum SecretFailure {
 }
 
 impl SecretFailure {
+    /// Whether there is no secret that a call could carry: it does not exist, or is not text. One that may not be read may exist.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            Self::Api(error) => error.kind() == ApiErrorKind::NotFound,
+            Self::NotText(_) => true,
+        }
+    }
+
     /// Whether the secret does not exist, may not be read, or is not text: only people can change that. After any other
     /// failure a retry may succeed.
     pub fn is_withheld(&self) -> bool {
@@ -84,8 +92,10 @@ mod tests {
             read(&context.api, &place).await
         };
         assert_eq!(look("text").await.unwrap().texts()["password"], "hunter2");
-        assert!(look("bytes").await.unwrap_err().is_withheld());
-        assert!(look("nothing").await.unwrap_err().is_withheld());
+        for name in ["bytes", "nothing"] {
+            let failure = look(name).await.unwrap_err();
+            assert!(failure.is_withheld() && failure.is_missing(), "{name}");
+        }
         for (action, expected) in [
             (Action::Refuse(Rejection::forbidden("", "secrets", "text", "no")), true),
             (Action::Refuse(Rejection::unauthorized()), false),
@@ -98,6 +108,7 @@ mod tests {
             let fault = testbed.api.faults().add(Fault::on(Matching::any().resource("secrets"), action.clone()));
             let failure = look("text").await.unwrap_err();
             assert_eq!(failure.is_withheld(), expected, "{action:?}: {failure:?}");
+            assert!(!failure.is_missing(), "{action:?}: it may be there");
             testbed.api.faults().remove(fault);
         }
         testbed.tear_down().await;

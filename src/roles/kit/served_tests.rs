@@ -33,7 +33,18 @@ pub(crate) struct Served {
 impl Served {
     /// Sets the testbed. The caches are warm when the role is served.
     pub(crate) async fn new(registration: &Registration, section: &Value, profile: Profile) -> Self {
-        let harness = RoleHarness::with(profile).await;
+        Self::on_node(registration, section, profile, None).await
+    }
+
+    /// The same on this node.
+    pub(crate) async fn on_node(
+        registration: &Registration,
+        section: &Value,
+        profile: Profile,
+        node: Option<&str>,
+    ) -> Self {
+        let mut harness = RoleHarness::with(profile).await;
+        harness.context.instance.node = node.map(str::to_owned);
         let mut wiring = Wiring::new(&harness.caches);
         let registration = registration.cluster().unwrap();
         let role = (registration.load)(section, &mut wiring).unwrap().into();

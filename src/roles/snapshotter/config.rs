@@ -55,7 +55,7 @@ pub struct SnapshotterSection {
     pub extra_create_metadata: bool,
     /// Which Events are written.
     pub events: EventsMode,
-    /// Whether a snapshot is deleted without its secret if that is missing, not readable or not text.
+    /// Whether a snapshot is deleted without its secret if that is missing or not text. One that the daemon may not read is waited for.
     pub delete_without_secret: bool,
     /// The namespaces that the secrets which contents name may be in. Empty: any.
     pub deletion_secret_namespaces: Vec<String>,

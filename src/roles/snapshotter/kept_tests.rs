@@ -200,3 +200,76 @@ async fn s42_a_content_with_mark_and_handle_is_deleted_though_the_driver_refuses
     assert_eq!(snapshots(&world), 0);
     world.testbed.tear_down().await;
 }
+
+/// The right to read secrets is gone for a while.
+#[tokio::test(start_paused = true)]
+async fn s18_a_secret_that_may_not_be_read_is_waited_for_also_where_a_deletion_may_go_without_one() {
+    let section = json!({ "readyCheck": { "initial": "1s", "max": "2s" }, "deleteWithoutSecret": true });
+    let world = unserved_with(Profile::default(), &section).await;
+    let id = world.testbed.driver.cut_snapshot("theirs", VOLUME).unwrap();
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "cut" },
+        "data": { "password": "aHVudGVyMg==" } });
+    world.testbed.api.create_value(secret).unwrap();
+    create_given(&world, CONTENT, &id);
+    let place = json!({ ANNOTATION_SNAPSHOT_SECRET_NAME: "cut", ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: "default" });
+    patch(&world, json!({ "metadata": { "annotations": place } }));
+    delete_named(&world, CONTENT);
+    let faults = world.testbed.api.faults();
+    let refuse = |rejection| faults.add(ApiFault::on(Matching::any().resource("secrets"), ApiAction::Refuse(rejection)));
+    let forbidden = refuse(Rejection::forbidden("", "secrets", "cut", "no"));
+    begin(&world);
+    world.until("it was forbidden twice", |_| faults.hits(forbidden) >= 2).await;
+    let failing = refuse(Rejection::internal("no"));
+    faults.remove(forbidden);
+    world.until("it has failed twice", |_| faults.hits(failing) >= 2).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    faults.remove(failing);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert!(world.testbed.driver.calls_of(Method::DeleteSnapshot).iter().all(|call| call.secrets));
+    assert_eq!(snapshots(&world), 0);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2_what_is_being_deleted_is_released_with_the_refusal_and_nothing_is_asked_any_more() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::fail(Code::DeadlineExceeded, "slow")).once());
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no such pool")));
+    cut(&world);
+    let is_told = |world: &Served| content(world).is_some_and(|it| it["status"]["error"].is_object());
+    world.until("it is told", is_told).await;
+    delete(&world);
+    world.testbed.api.audit().clear();
+    world.until("it is gone", |world| content(world).is_none()).await;
+    settled(&world).await;
+    assert_eq!(requests(&world), ["patch"], "mark, request and finalizer leave together");
+    assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (2, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_asked_or_deleted_here_any_more() {
+    let section = json!({ "nodeDeployment": { "enabled": true } });
+    let world = prepared(Served::on_node(&REGISTRATION, &section, Profile::default(), Some("one")).await);
+    begin(&world);
+    let unanswered = Action::fail(Code::DeadlineExceeded, "slow");
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, unanswered).once());
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    let labelled = |node: &str| json!({ "labels": { LABEL_MANAGED_BY: node } });
+    create_with(&world, &json!({ "volumeHandle": VOLUME }), &labelled("one"));
+    world.until("asked again", |world| calls(world, Method::CreateSnapshot) == 2).await;
+    patch(&world, json!({ "metadata": labelled("two") }));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reads = |world: &Served| requests(world).iter().filter(|it| *it == "get").count();
+    let before = reads(&world);
+    world.testbed.driver.release();
+    world.until("it is settled", |world| world.work().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(reads(&world) <= before + 2, "{:?}", requests(&world));
+    assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (2, 0));
+    assert_eq!(snapshots(&world), 1, "its owner is told of it");
+    let left = content(&world).unwrap();
+    assert_eq!(left["metadata"]["finalizers"], json!([FINALIZER_BOUND_CONTENT]), "{left:#}");
+    assert!(annotation(&world, ANNOTATION_SNAPSHOTTING).is_some(), "for the node that it is given to");
+    world.testbed.tear_down().await;
+}

@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::super::names::{
-    ANNOTATION_SNAPSHOT_BEING_CREATED, ANNOTATION_SNAPSHOT_BEING_DELETED, ANNOTATION_SNAPSHOTTING,
-    FINALIZER_BOUND_CONTENT,
+    ANNOTATION_SNAPSHOT_BEING_CREATED, ANNOTATION_SNAPSHOT_BEING_DELETED, ANNOTATION_SNAPSHOT_SECRET_NAME,
+    ANNOTATION_SNAPSHOT_SECRET_NAMESPACE, ANNOTATION_SNAPSHOTTING, FINALIZER_BOUND_CONTENT,
+    LABEL_MANAGED_BY,
 };
 use crate::election::Term;
 use crate::roles::kit::served::Served;
@@ -44,7 +45,16 @@ async fn world(profile: Profile) -> Served {
 
 /// The same before the term.
 async fn unserved(profile: Profile) -> Served {
-    let world = Served::new(&REGISTRATION, &json!({ "readyCheck": { "initial": "1s", "max": "2s" } }), profile).await;
+    unserved_with(profile, &json!({ "readyCheck": { "initial": "1s", "max": "2s" } })).await
+}
+
+/// The same with this configuration.
+async fn unserved_with(profile: Profile, section: &Value) -> Served {
+    prepared(Served::new(&REGISTRATION, section, profile).await)
+}
+
+/// The driver has a volume, and the cluster a class.
+fn prepared(world: Served) -> Served {
     world.testbed.driver.seed([VOLUME]);
     world.testbed.api.install(GROUP);
     let class = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",

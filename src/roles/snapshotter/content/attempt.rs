@@ -53,6 +53,8 @@ pub struct Progress {
     pub is_confirmed: bool,
     /// The API no longer has the content.
     pub is_gone: bool,
+    /// The API has the content, and it is another daemon's by now.
+    pub is_others: bool,
     /// The contents were listed since the attempt began.
     pub is_listed: bool,
     /// The snapshot exists.
@@ -82,6 +84,8 @@ pub enum Done {
     Confirmed,
     /// The API has no such content any more.
     Gone,
+    /// The content is another daemon's.
+    Others,
     /// The contents were listed.
     Listed,
     /// The snapshot exists.
@@ -157,6 +161,7 @@ impl State {
             Done::SnapshotTurns(turns) => progress.snapshot_turns = turns,
             Done::Confirmed => progress.is_confirmed = true,
             Done::Gone => progress.is_gone = true,
+            Done::Others => progress.is_others = true,
             Done::Listed => progress.is_listed = true,
             // The turns are over with the call.
             Done::Found(found) => {

@@ -121,7 +121,10 @@ impl<K: Content> Context<K> {
 
     /// The class of a content, as the decisions see it.
     pub fn class_of<'a>(&self, now: &'a Objects<K>) -> ClassView<'a, K::Class> {
-        ClassView::of(&*now.content, now.class.as_deref(), &self.scope.driver_name)
+        match ClassView::of(&*now.content, now.class.as_deref(), &self.scope.driver_name) {
+            ClassView::Missing(name) if self.stores.classes.is_absent() => ClassView::Unread(name),
+            view => view,
+        }
     }
 
     /// The row that a content is at.

@@ -250,7 +250,9 @@ fn s1_s2_a_deleted_snapshot_is_asked_for_until_the_answer_is_final() {
     assert_eq!(deleting().next(), create());
     assert_eq!(failed(deleting(), 4, false).next(), Step::RecordError);
     let refused = failed(deleting(), 13, true);
-    assert_eq!(refused.next(), Step::Unmark { keep_intent: false });
+    assert_eq!(refused.next(), Step::Release, "the mark leaves with the finalizer");
+    let doubtful = failed(deleting(), 13, true).with(|case| case.known.is_doubtful = true);
+    assert_eq!(doubtful.next(), Step::NameLeftovers);
     assert_eq!(Case::of(content(dt_bdel(json!({})))).next(), Step::Release, "gone without DeleteSnapshot");
 }
 
@@ -400,6 +402,8 @@ fn s52_what_was_removed_by_force_is_asked_to_the_end_and_deleted_unless_another_
         })
     };
     assert_eq!(answered(json!({})).next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
+    let given_away = answered(json!({})).with(|case| (case.progress.is_gone, case.progress.is_others) = (false, true));
+    assert_eq!(left(given_away), Left::ToOtherNode, "nothing is asked or deleted for what is another node's");
     let unlisted = answered(json!({})).with(|case| case.progress.is_listed = false);
     assert_eq!(unlisted.next(), Step::Relist, "a content that has the snapshot may not be seen yet");
     assert_eq!(left(answered(json!({ "spec": { "deletionPolicy": "Retain" } }))), Left::Retained);

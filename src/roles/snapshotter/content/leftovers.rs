@@ -16,7 +16,7 @@ use crate::roles::snapshotter::secrets::for_listing;
 
 use super::attempt::Done;
 use super::context::{Context, Objects};
-use super::error::Stop;
+use super::error::{LOAD_LIST_SECRET, Stop};
 use super::facts::ClassView;
 use super::kind::{Class as _, Content};
 
@@ -27,10 +27,12 @@ const MOST_PAGES: usize = 100;
 
 /// Asks the driver, and tells what it says.
 pub(super) async fn name<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
-    let Some(volume) = now.content.sources().first() else { return Ok(Done::Searched) };
+    let (Some(volume), Some(secrets)) = (now.content.sources().first(), list_secret(cx, now).await?) else {
+        return Ok(Done::Searched);
+    };
     let request = ListSnapshotsRequest {
         source_volume_id: volume.clone(),
-        secrets: list_secret(cx, now).await?,
+        secrets,
         ..ListSnapshotsRequest::default()
     };
     let client = cx.scope.driver.use_now()?;
@@ -64,12 +66,28 @@ async fn unnamed<K: Content>(cx: &Context<K>, client: &Client, mut request: List
     found
 }
 
-/// The class' secret for lists, where there is one that can be read.
-async fn list_secret<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<HashMap<String, String>, Stop> {
-    let ClassView::Ours(class) = cx.class_of(now) else { return Ok(HashMap::new()) };
-    let Ok(Some(place)) = for_listing(class.parameters(), &now.content.meta().name) else {
-        return Ok(HashMap::new());
+/// The class' secret for lists. `None`: the driver wants one, maybe, and only people can bring it. It is not asked without.
+async fn list_secret<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Option<HashMap<String, String>>, Stop> {
+    let class = match cx.class_of(now) {
+        ClassView::Ours(class) => class,
+        ClassView::Unread(_) => return Ok(None),
+        ClassView::Unnamed | ClassView::Missing(_) | ClassView::Foreign(_) => return Ok(Some(HashMap::new())),
     };
-    let secret = secrets::read(cx.scope.api.use_now()?, &place).await;
-    Ok(secret.map(|secret| secret.texts()).unwrap_or_default())
+    let place = match for_listing(class.parameters(), &now.content.meta().name) {
+        Ok(Some(place)) => place,
+        Ok(None) => return Ok(Some(HashMap::new())),
+        Err(fault) => {
+            debug!(%fault, "the driver is not asked which snapshots may be left over");
+            return Ok(None);
+        }
+    };
+    match secrets::read(cx.scope.api.use_now()?, &place).await {
+        Ok(secret) => Ok(Some(secret.texts())),
+        Err(failure) if failure.is_withheld() => {
+            debug!(error = %failure, "the driver is not asked which snapshots may be left over");
+            Ok(None)
+        }
+        // The API says soon whether there is one.
+        Err(failure) => Err(LOAD_LIST_SECRET.failed(failure).into()),
+    }
 }

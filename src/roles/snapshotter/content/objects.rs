@@ -9,6 +9,7 @@ use crate::roles::kit::{self, Op};
 
 use super::attempt::Done;
 use super::context::{Context, Objects};
+use super::decide::is_ours;
 use super::error::{BEGIN, CONFIRM, InvalidSnapshot, Stop};
 use super::kind::Content;
 use super::request::Asked;
@@ -40,7 +41,8 @@ pub(super) async fn confirm<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Re
         return Err(kit::Stop::Behind(InvalidSnapshot::Replaced(name.to_string()).into()));
     }
     if !now.exists {
-        return Err(Stop::Later(CATCH_UP));
+        // The cache of a node has the contents of that node alone.
+        return if is_ours(&found, &cx.rules) { Err(Stop::Later(CATCH_UP)) } else { Ok(Done::Others) };
     }
     cx.stores.contents.apply_own_write(found);
     cx.memory.confirmed.note(now.uid());

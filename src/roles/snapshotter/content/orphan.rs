@@ -22,6 +22,9 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     if known.is_kind_absent {
         return Ok(Step::Settled);
     }
+    if view.progress.is_others {
+        return Ok(Step::Abandon(Left::ToOtherNode));
+    }
     // The watch has lost it; the API itself must say so.
     if !view.progress.is_gone {
         return Ok(Step::Confirm);

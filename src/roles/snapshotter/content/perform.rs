@@ -97,7 +97,7 @@ async fn read_secret<K: Content>(cx: &Context<K>, need: SecretNeed) -> Result<Do
         Err(failure) => failure,
     };
     let is_deletion = operation == Operation::Delete;
-    if is_deletion && cx.section.delete_without_secret && failure.is_withheld() {
+    if is_deletion && cx.section.delete_without_secret && failure.is_missing() {
         warn!(error = %ErrorChain(&failure), "deleting without the secret");
         return Ok(Done::Secret(place, Secret::default()));
     }
@@ -181,6 +181,8 @@ async fn record_error<K: Content>(cx: &Context<K>, now: &Objects<K>, state: &Sta
 }
 
 async fn release<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
+    // First, so that our own write is not taken for a wipe, nor the object's end for one by force.
+    cx.memory.settle(now.uid());
     let Some(patch) = writes::released(&*now.content) else { return Ok(Done::Nothing) };
     let done = patch_content(cx, now, &patch, RELEASE).await?;
     info!("released the content");

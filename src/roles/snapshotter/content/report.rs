@@ -223,12 +223,20 @@ impl<K: Content> Context<K> {
                      at the storage"
                 ),
             ),
+            Left::ToOtherNode => (
+                "left",
+                format!(
+                    "{name} was given to another node during {call}. The driver of this node may have the {word} {}{handle}, which \
+                     nobody deletes",
+                    if handle.is_empty() { self.asked_name(now) } else { String::new() }
+                ),
+            ),
             Left::ToHeir => {
                 debug!(snapshot = handle, "another content has the snapshot of the one that is gone");
                 return;
             }
         };
-        warn!(snapshot = handle, result, "a content was removed by force while its snapshot was taken");
+        warn!(snapshot = handle, result, note, "a content was taken away while its snapshot was taken");
         self.count_orphan(result);
         // On what the user has made: the content is gone.
         let targets = self.targets(&now.content);
@@ -245,6 +253,12 @@ impl<K: Content> Context<K> {
         );
         warn!(volume, ?snapshots, "snapshots may be left over at the driver");
         self.warn(now, "SnapshotMaybeLeaked", &note);
+    }
+
+    /// By which name the driver was asked.
+    fn asked_name(&self, now: &Objects<K>) -> String {
+        let unanswered = self.memory.unanswered(now.uid());
+        unanswered.map(|it| format!("by the name {}", it.asked.request.name)).unwrap_or_default()
     }
 
     fn count_orphan(&self, result: &'static str) {

@@ -177,6 +177,8 @@ pub enum Left {
     Retained,
     /// The driver has deleted it.
     Deleted,
+    /// The content was given to another node.
+    ToOtherNode,
     /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: somebody may have kept it on
     /// purpose.
     MaybeKept,

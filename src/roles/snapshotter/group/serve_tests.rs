@@ -300,6 +300,24 @@ async fn s26_a_group_without_known_members_is_deleted_by_its_id_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s2_a_group_that_is_being_deleted_is_released_with_the_refusal_and_nothing_is_asked_any_more() {
+    let world = world(Profile::default()).await;
+    let fault = |code, message| Fault::on(Method::CreateVolumeGroupSnapshot, Action::fail(code, message));
+    world.served.testbed.driver.inject(fault(Code::DeadlineExceeded, "slow").once());
+    world.served.testbed.driver.inject(fault(Code::Internal, "no such pool"));
+    world.cut();
+    world.until("it is told", |world| world.error().is_some()).await;
+    world.delete();
+    world.served.testbed.api.audit().clear();
+    world.until("it is gone", |world| world.content().is_none()).await;
+    world.settled().await;
+    assert_eq!(world.requests(), ["patch"]);
+    let calls = [Method::CreateVolumeGroupSnapshot, Method::DeleteVolumeGroupSnapshot].map(|it| world.calls(it));
+    assert_eq!((calls, world.left()), ([2, 0], (0, 0)));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_driver_without_groups_is_told_of_once_and_not_asked() {
     let world = world(Profile::default().without_groups()).await;
     world.cut();
