@@ -61,6 +61,37 @@ fn the_defaults_of_the_sidecars_version_are_kept() {
 }
 
 #[test]
+fn groups_of_snapshots_stay_on_or_off_whichever_version_said_so() {
+    let groups = |version: &str, arguments: &str| {
+        let text = format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+             - {{name: s, image: \"x/csi-snapshotter:{version}\", args: [--csi-address=/csi/s, --leader-election{arguments}]}}\n"
+        );
+        let Outcome { report, files } = migrate(&wanted(&text));
+        let config: serde_json::Value =
+            serde_yaml::from_str(&files.unwrap_or_else(|| panic!("{report:?}")).config).unwrap();
+        config.pointer("/roles/snapshotter/groupSnapshots").and_then(serde_json::Value::as_bool)
+    };
+    let gate = |on: bool| format!(", --feature-gates=CSIVolumeGroupSnapshot={on}");
+    for (version, arguments, expected) in [
+        ("v6.2.0", String::new(), false),
+        ("v7.0.0", String::new(), false),
+        ("v7.0.0", ", --enable-volume-group-snapshots=true".to_owned(), true),
+        ("v7.0.0", ", --enable-volume-group-snapshots".to_owned(), true),
+        ("v7.0.0", ", --enable-volume-group-snapshots=false".to_owned(), false),
+        ("v8.2.0", String::new(), false),
+        ("v8.6.0", gate(true), true),
+        ("v8.6.0", gate(false), false),
+        ("v8.7.0", String::new(), true),
+        ("v8.7.0", gate(true), true),
+        ("v8.7.0", gate(false), false),
+    ] {
+        // What is not written is the default of the daemon.
+        assert_eq!(groups(version, &arguments).unwrap_or(true), expected, "{version}{arguments}");
+    }
+}
+
+#[test]
 fn the_documents_table_of_defaults_is_the_one_in_the_code() {
     let document = include_str!("../../docs/compatibility.md");
     for sidecar in hosted() {

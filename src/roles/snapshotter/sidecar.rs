@@ -93,8 +93,8 @@ const FLAGS: &[Flag] = &[
     flag(
         "enable-volume-group-snapshots",
         Switch,
-        Gone,
-        "removed from the sidecar, too; `roles.snapshotter.groupSnapshots` is on where cluster and driver have groups",
+        Key("roles.snapshotter.groupSnapshots"),
+        "on where cluster and driver have groups; before v8.2, when the gate of `--feature-gates` came instead, it was off",
     ),
     flag(
         "feature-gates",
