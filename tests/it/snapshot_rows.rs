@@ -345,8 +345,8 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     ),
     (
         44,
-        "a detach waits for two cuts at most",
-        Tests(&["s44_a_detach_waits_for_at_most_two_of_the_many_snapshots_of_its_volume"]),
+        "a detach waits for one cut at most",
+        Tests(&["s44_a_detach_waits_for_at_most_one_of_the_many_snapshots_of_its_volume"]),
     ),
     (
         45,

@@ -33,6 +33,12 @@ impl<S: fmt::Display> KeyedLock<S> {
 }
 
 impl KeyedLock<String> {
+    /// Locks `key` if nobody holds or awaits it.
+    pub fn try_lock(&self, key: &str) -> Option<HeldLocks> {
+        let mut held = HeldLocks::default();
+        held.try_lock(&self.locks, key).then_some(held)
+    }
+
     /// Locks all of `keys`, which are in their order, until the returned guards are dropped. No other task waits for what this one
     /// holds while this one waits.
     pub async fn lock_all<K: Key>(

@@ -60,13 +60,13 @@ async fn j9_a_copy_with_the_status_of_its_original_has_nothing_deleted_either() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn j9_a_copy_that_its_user_has_freed_of_the_request_gets_a_snapshot_of_its_own() {
+async fn j9_a_copy_that_its_user_has_freed_of_the_request_is_taken_as_any_other() {
     let (world, _) = world_of_a_copy().await;
     begin(&world);
     world.until("an Event says so", |world| has_event(world, "was written for another")).await;
     let freed = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: null, ANNOTATION_SNAPSHOTTING: null });
     patch(&world, json!({ "metadata": { "annotations": freed } }));
-    world.until("it is ready", is_ready).await;
+    world.until("it is asked for", |world| calls(world, Method::CreateSnapshot) > 0).await;
     world.testbed.tear_down().await;
 }
 
@@ -215,7 +215,8 @@ async fn s18_a_secret_that_may_not_be_read_is_waited_for_also_where_a_deletion_m
     patch(&world, json!({ "metadata": { "annotations": place } }));
     delete_named(&world, CONTENT);
     let faults = world.testbed.api.faults();
-    let refuse = |rejection| faults.add(ApiFault::on(Matching::any().resource("secrets"), ApiAction::Refuse(rejection)));
+    let refuse =
+        |rejection| faults.add(ApiFault::on(Matching::any().resource("secrets"), ApiAction::Refuse(rejection)));
     let forbidden = refuse(Rejection::forbidden("", "secrets", "cut", "no"));
     begin(&world);
     world.until("it was forbidden twice", |_| faults.hits(forbidden) >= 2).await;

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::cluster::SecretRef;
 use crate::csi::SnapshotLock;
-use crate::roles::kit::Secret;
+use crate::roles::kit::{HeldLocks, Secret};
 
 use super::error::ContentError;
 use super::found::Found;
@@ -47,6 +47,9 @@ pub struct Progress {
     pub secret: Option<(SecretRef, Secret)>,
     /// The source volumes whose turns the attempt has, in their order.
     pub volume_turn: Option<Vec<String>>,
+    /// The places in the lines of these volumes, held until the call is over: the next content that takes a snapshot of one of them comes
+    /// behind whoever waits for the volume by then.
+    pub lines: HeldLocks,
     /// The turns of what is deleted.
     pub snapshot_turns: Vec<SnapshotLock>,
     /// The API has shown the content since the attempt began.
@@ -69,6 +72,14 @@ pub struct Progress {
     pub is_searched: bool,
 }
 
+impl Progress {
+    /// The call is over, or is not made.
+    fn end_turn(&mut self) {
+        self.volume_turn = None;
+        self.lines.release();
+    }
+}
+
 /// What a step has brought.
 #[derive(Debug)]
 pub enum Done {
@@ -76,8 +87,8 @@ pub enum Done {
     Nothing,
     /// The secret.
     Secret(SecretRef, Secret),
-    /// It is the attempt's turn to call the driver for the volumes.
-    VolumeTurn(Vec<String>),
+    /// It is the attempt's turn to call the driver for the volumes, in whose lines it stands.
+    VolumeTurn(Vec<String>, HeldLocks),
     /// It is the attempt's turn to delete the snapshots.
     SnapshotTurns(Vec<SnapshotLock>),
     /// The API has shown the content.
@@ -157,7 +168,7 @@ impl State {
         match done {
             Done::Nothing => {}
             Done::Secret(place, secret) => progress.secret = Some((place, secret)),
-            Done::VolumeTurn(volumes) => progress.volume_turn = Some(volumes),
+            Done::VolumeTurn(volumes, lines) => (progress.volume_turn, progress.lines) = (Some(volumes), lines),
             Done::SnapshotTurns(turns) => progress.snapshot_turns = turns,
             Done::Confirmed => progress.is_confirmed = true,
             Done::Gone => progress.is_gone = true,
@@ -166,11 +177,11 @@ impl State {
             // The turns are over with the call.
             Done::Found(found) => {
                 progress.found = Some(found);
-                progress.volume_turn = None;
+                progress.end_turn();
             }
             Done::Failed(failure) => {
                 progress.failure = Some(failure);
-                progress.volume_turn = None;
+                progress.end_turn();
                 progress.snapshot_turns.clear();
             }
             Done::Saved { is_cut, is_ready } => {
@@ -184,7 +195,7 @@ impl State {
             }
             Done::SourceGone => {
                 progress.must_look_up = true;
-                progress.volume_turn = None;
+                progress.end_turn();
             }
             Done::Cleared => progress.is_cleared = true,
             Done::Searched => progress.is_searched = true,

@@ -62,7 +62,7 @@ pub struct Context<K: Content> {
     /// The contents to be worked.
     pub queue: WorkQueue<ContentKey>,
     /// Of each source volume at most one content stands in the line of the volume, so that whoever changes the volume otherwise waits
-    /// for two cuts at most.
+    /// for one cut at most.
     pub lines: Arc<KeyedLock<String>>,
     /// What the term remembers.
     pub memory: Memory<K>,

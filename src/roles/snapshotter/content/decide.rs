@@ -165,7 +165,11 @@ fn after_failure<K: Content>(view: &View<'_, K>) -> Step {
     let (content, Some(failure)) = (view.content, &view.progress.failure) else { return Step::Settled };
     if view.exists {
         // Nobody wants a snapshot, and there is none: the mark leaves with the finalizer, and nothing is asked any more.
-        if failure.is_final && facts::is_deleting(content) && facts::has_lost_owner(content) && !facts::is_ready(content) {
+        if failure.is_final
+            && facts::is_deleting(content)
+            && facts::has_lost_owner(content)
+            && !facts::is_ready(content)
+        {
             return delete::step(view).unwrap_or_else(|(operation, reason)| Step::Fail(operation, reason));
         }
         let is_marked = facts::has_mark(content) || facts::has_intent(content) || view.known.unanswered.is_some();

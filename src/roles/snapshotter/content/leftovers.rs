@@ -30,11 +30,7 @@ pub(super) async fn name<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Resul
     let (Some(volume), Some(secrets)) = (now.content.sources().first(), list_secret(cx, now).await?) else {
         return Ok(Done::Searched);
     };
-    let request = ListSnapshotsRequest {
-        source_volume_id: volume.clone(),
-        secrets,
-        ..ListSnapshotsRequest::default()
-    };
+    let request = ListSnapshotsRequest { source_volume_id: volume.clone(), secrets, ..ListSnapshotsRequest::default() };
     let client = cx.scope.driver.use_now()?;
     let found = cx.scope.term.unless_over(unnamed(cx, client, request)).await?;
     cx.memory.doubtful.forget(now.uid());

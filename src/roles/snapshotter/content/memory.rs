@@ -17,6 +17,9 @@ use super::found::Found;
 use super::kind::Content;
 use super::request::Asked;
 
+/// By how much of itself chance shortens a pause between two looks.
+const MOST_SHORTENED: f64 = 0.2;
+
 /// What the queue holds: a content. A namesake is another key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContentKey {
@@ -170,7 +173,8 @@ impl<K: Content> Memory<K> {
     pub fn not_ready(&self, uid: &str, now: Instant, pace: &Backoff, jitter: f64) -> Duration {
         let held = self.polls.get(uid);
         let count = held.map_or(0, |poll| poll.count).saturating_add(1);
-        let pause = pace.delay(count, None, jitter);
+        // Shortened by chance and not lengthened, so that nobody hears of it later than the longest pause after it.
+        let pause = pace.delay(count, None, 0.0).mul_f64(1.0 - MOST_SHORTENED * jitter);
         self.polls.set(uid, Poll { count, due: now + pause, since: held.map_or(now, |poll| poll.since) });
         pause
     }
@@ -261,6 +265,8 @@ mod tests {
         let pauses: Vec<_> = (0..4).map(|_| memory.not_ready("u", now, &pace, 0.0)).collect();
         assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]) && pauses[3] <= pace.max, "{pauses:?}");
         assert_eq!(memory.pause_left("u", now), Some(pauses[3]));
+        let by_chance = memory.not_ready("v", now, &pace, 0.99);
+        assert!(by_chance <= pace.initial && by_chance >= pace.initial.mul_f64(0.8), "{by_chance:?}");
         assert_eq!(memory.pause_left("u", now + pauses[3]), None);
         assert_eq!(memory.no_longer_unready("u"), Some(now));
         assert_eq!(memory.pause_left("u", now), None);

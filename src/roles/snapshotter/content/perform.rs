@@ -50,10 +50,15 @@ pub(super) async fn perform<K: Driven>(
         }
         Step::ReadSecret(need) => read_secret(cx, need).await,
         Step::TakeTurn(volumes) => take_turn(cx, volumes, attempt).await,
-        Step::TryTurn(volumes) => match volumes.as_slice() {
-            [volume] if attempt.try_lock(volume, &cx.scope.volume_locks) => Ok(Done::VolumeTurn(volumes)),
-            _ => Err(Stop::Later(cx.scope.rng.jittered(TURN_PAUSE, 1.0))),
-        },
+        Step::TryTurn(volumes) => {
+            if let [volume] = volumes.as_slice()
+                && let Some(line) = cx.lines.try_lock(volume)
+                && attempt.try_lock(volume, &cx.scope.volume_locks)
+            {
+                return Ok(Done::VolumeTurn(volumes, line));
+            }
+            Err(Stop::Later(cx.scope.rng.jittered(TURN_PAUSE, 1.0)))
+        }
         Step::TakeSnapshotTurns(ids) => take_snapshot_turns(cx, &ids, attempt).await,
         Step::Begin(asked) => begin(cx, now, &asked).await,
         Step::Confirm => confirm(cx, now).await,
@@ -112,16 +117,17 @@ async fn read_secret<K: Content>(cx: &Context<K>, need: SecretNeed) -> Result<Do
     if is_withheld { Ok(Done::failed(operation, error)) } else { Err(error.into()) }
 }
 
-/// Waits for the turns of the source volumes. Of each volume one content stands in its line, and the others wait for that.
+/// Waits for the turns of the source volumes. Of each volume one content stands in its line until its call is over, and the others wait
+/// for that: so who comes for the volume meanwhile comes before them.
 async fn take_turn<K: Content>(
     cx: &Context<K>,
     volumes: Vec<String>,
     attempt: &mut Attempt<'_, ContentKey>,
 ) -> Result<Done, Stop> {
     let term = &cx.scope.term;
-    let _lines = cx.lines.lock_all(&volumes, attempt.ticket, term).await?;
+    let lines = cx.lines.lock_all(&volumes, attempt.ticket, term).await?;
     attempt.lock_all(&volumes, &cx.scope.volume_locks, term).await?;
-    Ok(Done::VolumeTurn(volumes))
+    Ok(Done::VolumeTurn(volumes, lines))
 }
 
 /// Waits for the turns of all that is to be deleted. Everybody takes them in the same order.
