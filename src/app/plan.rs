@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -82,7 +83,7 @@ pub(super) fn load_one_local(name: &str, sections: &Sections) -> Result<Option<L
     let Some((section, registration)) = enabled(name, sections) else { return Ok(None) };
     let Kind::Local(load) = registration.kind else { return Ok(None) };
     let role = load(section).map_err(|source| LoadError { role: registration.name, source })?;
-    Ok(Some(LoadedLocal { name: registration.name, role }))
+    Ok(Some(LoadedLocal { name: registration.name, section: section.clone(), role: Arc::from(role) }))
 }
 
 fn enabled<'a>(name: &str, sections: &'a Sections) -> Option<(&'a Value, &'static Registration)> {

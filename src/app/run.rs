@@ -132,7 +132,7 @@ async fn work(
     }
     board.tasks(tasks.view()).forever();
     daemon.status.configured(&board, &mut daemon.entries, daemon.reloader.current());
-    daemon.local_roles.change([], plan::load_local(&daemon.reloader.current().roles)?);
+    let _ = daemon.local_roles.change([], plan::load_local(&daemon.reloader.current().roles)?);
     let result = async {
         if is_clustered {
             let access = ClusterEnvironment {
@@ -277,7 +277,7 @@ impl Daemon {
     }
 
     /// Applies a checked configuration. All steps that can fail come first.
-    fn apply(&mut self, loaded: Loaded, change: Change) {
+    fn apply(&mut self, loaded: Loaded, mut change: Change) {
         let anew = || change.added.iter().chain(&change.restarted);
         let clustered = anew().filter(|_| self.lease_groups.is_some());
         let roles: Result<Vec<LoadedRole>, LoadError> =
@@ -302,7 +302,8 @@ impl Daemon {
         if let Some(lease_groups) = &mut self.lease_groups {
             lease_groups.change(change.removed.iter().copied(), roles, &loaded.config.leader_election);
         }
-        self.local_roles.change(change.removed.iter().copied(), local);
+        let served_on = self.local_roles.change(change.removed.iter().copied(), local);
+        change.restarted.retain(|role| !served_on.contains(role));
         for role in &change.removed {
             self.status.states.forget(role);
         }

@@ -81,6 +81,13 @@ impl RoleContext {
 pub trait LocalRole: Send + Sync {
     /// Serves until `stop`, whether the driver answers or not. Called again after an error.
     fn serve<'a>(&'a self, cx: &'a LocalContext, stop: CancellationToken) -> BoxFuture<'a, Result<(), RoleError>>;
+
+    /// Takes over a changed section, already validated, without an end of its service. `false`: it cannot, so that it ends and is
+    /// loaded again.
+    fn take_over(&self, section: &Value) -> bool {
+        let _ = section;
+        false
+    }
 }
 
 /// The resources of a local role.

@@ -37,7 +37,7 @@ pub(in crate::app) struct Change {
     pub(in crate::app) added: BTreeSet<&'static str>,
     /// Roles that end.
     pub(in crate::app) removed: BTreeSet<&'static str>,
-    /// Roles that wait for their work in flight and restart.
+    /// Roles that wait for their work in flight and restart, unless they take over their sections while they are served.
     pub(in crate::app) restarted: BTreeSet<&'static str>,
 }
 

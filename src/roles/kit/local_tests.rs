@@ -1,6 +1,7 @@
 //! A role that works without the cluster, served beside a driver on a real unix socket.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::process::{Clock, Dial, Rng, Tasks};
-use crate::roles::{Kind, LocalContext, Registration, metrics};
+use crate::roles::{Kind, LocalContext, LocalRole, Registration, metrics};
 use crate::sandbox::driver::{Driver, Listen, Profile, Server};
 
 /// Longer than anything that is waited for, on a busy machine.
@@ -28,6 +29,7 @@ pub(crate) struct Beside {
 
 /// A role that is served. Dropping it kills it.
 pub(crate) struct Serving {
+    role: Arc<dyn LocalRole>,
     stop: CancellationToken,
     tasks: Tasks,
 }
@@ -69,12 +71,12 @@ impl Beside {
     /// Serves a role with this section.
     pub(crate) fn serve(&self, registration: &Registration, section: &Value) -> Serving {
         let Kind::Local(load) = registration.kind else { panic!("{} needs the cluster", registration.name) };
-        let role = load(section).unwrap();
+        let role: Arc<dyn LocalRole> = Arc::from(load(section).unwrap());
         let stop = CancellationToken::new();
         let (tasks, _) = Tasks::new("role");
-        let (cx, ends) = (self.context.clone(), stop.clone());
-        tasks.spawn("serve", async move { role.serve(&cx, ends).await.unwrap() });
-        Serving { stop, tasks }
+        let (cx, ends, served) = (self.context.clone(), stop.clone(), Arc::clone(&role));
+        tasks.spawn("serve", async move { served.serve(&cx, ends).await.unwrap() });
+        Serving { role, stop, tasks }
     }
 
     /// What the role tells of itself on the status page, if it is on the board.
@@ -101,6 +103,11 @@ impl Serving {
     pub(crate) async fn end(self) {
         self.stop.cancel();
         until("the role ends", async || self.tasks.running().is_empty()).await;
+    }
+
+    /// Changes its section, as a changed configuration does. Says whether it is served on.
+    pub(crate) fn take_over(&self, section: &Value) -> bool {
+        self.role.take_over(section)
     }
 
     /// Ends it as SIGKILL does.

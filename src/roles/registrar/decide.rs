@@ -89,7 +89,9 @@ impl Dialogue {
         self.asked = None;
         match reason {
             Reason::Refused => self.repeated += 1,
-            Reason::Start | Reason::Vanished | Reason::Renamed | Reason::Returned => self.verdict = None,
+            Reason::Start | Reason::Vanished | Reason::Renamed | Reason::Returned | Reason::Reconfigured => {
+                self.verdict = None;
+            }
         }
     }
 
@@ -112,6 +114,8 @@ pub(super) enum Reason {
     Renamed,
     /// The driver was withdrawn and answers again.
     Returned,
+    /// The configuration has another directory, or another path of the driver's socket.
+    Reconfigured,
 }
 
 impl Reason {
@@ -123,6 +127,7 @@ impl Reason {
             Self::Refused => "refused",
             Self::Renamed => "renamed",
             Self::Returned => "returned",
+            Self::Reconfigured => "reconfigured",
         }
     }
 }
@@ -136,6 +141,15 @@ pub(super) struct Announced {
     pub(super) at: Instant,
 }
 
+/// What the configuration says otherwise since the announcement. All other keys need no new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outdated {
+    /// The driver's path on the host: the kubelet asks a new socket only.
+    Endpoint,
+    /// The directory.
+    Directory,
+}
+
 /// All that a decision depends on.
 #[derive(Debug)]
 pub(super) struct View<'a> {
@@ -143,6 +157,8 @@ pub(super) struct View<'a> {
     pub(super) driver: &'a DriverSeen,
     pub(super) place: &'a Place,
     pub(super) announced: Option<&'a Announced>,
+    /// Why the announcement is not what the configuration says; `None`: it is.
+    pub(super) outdated: Option<Outdated>,
     pub(super) dialogue: &'a Dialogue,
     /// When an announcement failed last, if none has succeeded since, and why.
     pub(super) failed: Option<&'a (Instant, String)>,
@@ -176,12 +192,18 @@ pub(super) fn next_step(view: &View<'_>) -> Step {
     if answering.is_some_and(|name| name != announced.driver) {
         return Step::Withdraw(Reason::Renamed);
     }
+    if view.outdated == Some(Outdated::Directory) {
+        return Step::Withdraw(Reason::Reconfigured);
+    }
     let silent_for = view.now.saturating_duration_since(view.driver.since);
     if answering.is_none() && !view.withdraw_after.is_zero() && silent_for >= view.withdraw_after {
         return Step::Withdraw(Reason::Returned);
     }
     match view.place {
         Place::Nothing if may_announce => Step::Announce(Reason::Vanished),
+        Place::Ours if may_announce && view.outdated == Some(Outdated::Endpoint) => {
+            Step::Announce(Reason::Reconfigured)
+        }
         Place::Ours if may_announce && must_repeat(view, announced) => Step::Announce(Reason::Refused),
         // Another instance has announced itself: not fought (row 6).
         _ => Step::Wait,

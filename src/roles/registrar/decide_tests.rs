@@ -7,6 +7,7 @@ struct Case {
     driver: DriverSeen,
     place: Place,
     announced: Option<Announced>,
+    outdated: Option<Outdated>,
     dialogue: Dialogue,
     failed: Option<(Instant, String)>,
     withdraw_after: Duration,
@@ -20,6 +21,7 @@ fn case() -> Case {
         driver: DriverSeen { name: Some("demo.csi".into()), silence: None, since: start },
         place: Place::Ours,
         announced: Some(Announced { driver: "demo.csi".into(), at: start }),
+        outdated: None,
         dialogue: Dialogue::new(),
         failed: None,
         withdraw_after: Duration::ZERO,
@@ -33,6 +35,7 @@ impl Case {
             driver: &self.driver,
             place: &self.place,
             announced: self.announced.as_ref(),
+            outdated: self.outdated,
             dialogue: &self.dialogue,
             failed: self.failed.as_ref(),
             withdraw_after: self.withdraw_after,
@@ -194,4 +197,19 @@ fn a_driver_with_another_name_is_withdrawn_under_the_old_one() {
     assert_eq!(case.step(), Step::Withdraw(Reason::Renamed));
     case.driver.silence = Some("gone".into());
     assert_eq!(case.step(), Step::Wait, "a name that was seen once and is not there now");
+}
+
+#[test]
+fn a_changed_configuration_announces_anew_only_where_the_kubelet_needs_it() {
+    let mut case = case();
+    case.dialogue.says(case.now, Ok(()));
+    assert_eq!(case.step(), Step::Wait, "what the kubelet knows is still so");
+    case.outdated = Some(Outdated::Endpoint);
+    assert_eq!(case.step(), Step::Announce(Reason::Reconfigured), "over the old one: the file never misses");
+    for (place, silence) in [(Place::AnotherSocket, None), (Place::Ours, Some("gone".to_owned()))] {
+        (case.place, case.driver.silence) = (place, silence);
+        assert_eq!(case.step(), Step::Wait, "neither over another instance nor for a silent driver");
+    }
+    case.outdated = Some(Outdated::Directory);
+    assert_eq!(case.step(), Step::Withdraw(Reason::Reconfigured), "from the old directory");
 }

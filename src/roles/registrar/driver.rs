@@ -33,14 +33,14 @@ enum Silence {
     Invalid(#[from] NameError),
 }
 
-/// Watches the driver for ever. `probes`: also asks it again and again while its connection is there.
-pub(super) async fn watch_driver(cx: &LocalContext, seen: &watch::Sender<DriverSeen>, probes: bool) {
+/// Watches the driver for ever. `probes`: whether it is also asked again and again while its connection is there.
+pub(super) async fn watch_driver(cx: &LocalContext, seen: &watch::Sender<DriverSeen>, probes: impl Fn() -> bool) {
     loop {
         match meet(cx).await {
             Ok((link, name)) => {
                 cx.driver.note_name(&name);
                 note(cx, seen, Ok(name));
-                let silence = until_silent(cx, &link, probes).await;
+                let silence = until_silent(cx, &link, &probes).await;
                 note(cx, seen, Err(silence));
             }
             Err(silence) => note(cx, seen, Err(error_chain(&silence))),
@@ -62,13 +62,13 @@ async fn meet(cx: &LocalContext) -> Result<(Link, String), Silence> {
 }
 
 /// Waits until the connection ends or a probe fails, and says which.
-async fn until_silent(cx: &LocalContext, link: &Link, probes: bool) -> String {
+async fn until_silent(cx: &LocalContext, link: &Link, probes: &impl Fn() -> bool) -> String {
     let probing = async {
-        if !probes {
-            return std::future::pending().await;
-        }
         loop {
             sleep(PROBE_PAUSE).await;
+            if !probes() {
+                continue;
+            }
             match link.probe(cx.driver.timeout()).await {
                 Ok(true) => {}
                 Ok(false) => return Silence::NotReady.to_string(),

@@ -12,6 +12,7 @@
 //!   than it heals.
 //! - No other process is fought: a file that is not ours is replaced at the start, never removed, and never replaced again.
 //! - The process never ends because of the driver or the kubelet.
+//! - A changed section is taken over while the role is served: the socket stays, unless the kubelet must ask anew.
 
 mod config;
 mod decide;
@@ -50,5 +51,5 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "registrar";
 
 fn load(section: &Value) -> Result<Box<dyn LocalRole>, serde_json::Error> {
-    Ok(Box::new(serve::Registrar { section: RoleSection::read(section)? }))
+    Ok(Box::new(serve::Registrar::new(RoleSection::read(section)?)))
 }

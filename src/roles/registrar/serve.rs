@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::config::{OnShutdown, RegistrarSection};
-use super::decide::{Announced, Dialogue, DriverSeen, Place, Reason, State, Step, View, next_step, state};
+use super::decide::{Announced, Dialogue, DriverSeen, Outdated, Place, Reason, State, Step, View, next_step, state};
 use super::driver::watch_driver;
 use super::server::{Heard, Server};
 use super::shown::Shown;
 use super::socket::{self, FileId};
-use super::{NAME, health, metrics, names, self_check};
-use crate::diagnostics::serve_routes;
-use crate::process::{error_chain, listen, watch};
+use super::{health, metrics, names, self_check};
+use crate::config::RoleSection;
+use crate::process::{error_chain, watch};
 use crate::proto::pluginregistration::PluginInfo;
 use crate::roles::{LocalContext, LocalRole, RoleError};
 
@@ -30,7 +31,14 @@ const SELF_CHECK: Duration = Duration::from_secs(10);
 /// The role.
 #[derive(Debug)]
 pub(super) struct Registrar {
-    pub(super) section: RegistrarSection,
+    /// The section in effect. It changes while the role is served, because an end would withdraw the driver.
+    section: watch::Sender<RegistrarSection>,
+}
+
+impl Registrar {
+    pub(super) fn new(section: RegistrarSection) -> Self {
+        Self { section: watch::Sender::new(section) }
+    }
 }
 
 impl LocalRole for Registrar {
@@ -38,27 +46,23 @@ impl LocalRole for Registrar {
         async move {
             let shown = Shown::default();
             let _shown = shown.register(cx);
-            let health = async {
-                let Some(address) = self.section.health_listen else { return pending().await };
-                let failed = |source| RoleError::Listen { address, source };
-                let listener = listen(address).await.map_err(failed)?;
-                info!(%address, "answering probes of the registration");
-                let routes = health::routes(shown.clone());
-                serve_routes(NAME, listener, routes, cx.board.clone(), cx.meter.clone(), stop.clone()).await;
-                // The registration's own end comes with the same signal.
-                pending::<Result<(), RoleError>>().await
-            };
             let (seen, driver) = watch::channel(DriverSeen { name: None, silence: None, since: cx.clock.now() });
-            let probes = !self.section.withdraw_after.is_zero();
+            let probes = || !self.section.borrow().withdraw_after.is_zero();
             tokio::select! {
                 biased;
-                ended = Work::new(cx, &self.section, shown.clone(), driver).run(&stop) => ended,
+                ended = Work::new(cx, self.section.subscribe(), shown.clone(), driver).run(&stop) => ended,
                 () = watch_driver(cx, &seen, probes) => Ok(()),
                 () = check_self(&shown) => Ok(()),
-                failed = health => failed,
+                () = health::serve(cx, self.section.subscribe(), &shown, &stop) => Ok(()),
             }
         }
         .boxed()
+    }
+
+    fn take_over(&self, section: &Value) -> bool {
+        let Ok(section) = RoleSection::read(section) else { return false };
+        self.section.send_replace(section);
+        true
     }
 }
 
@@ -78,14 +82,23 @@ async fn check_self(shown: &Shown) {
     }
 }
 
+/// The socket in the kubelet's directory.
+struct Ours {
+    announced: Announced,
+    id: FileId,
+    directory: PathBuf,
+    /// The driver's path on the host, as the kubelet is told.
+    endpoint: String,
+}
+
 /// One service of the role.
 struct Work<'a> {
     cx: &'a LocalContext,
-    section: &'a RegistrarSection,
-    directory: &'a Path,
+    sections: watch::Receiver<RegistrarSection>,
+    section: RegistrarSection,
     shown: Shown,
     driver: watch::Receiver<DriverSeen>,
-    announced: Option<(Announced, FileId)>,
+    ours: Option<Ours>,
     dialogue: Dialogue,
     failed: Option<(tokio::time::Instant, String)>,
     next: Reason,
@@ -98,18 +111,19 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     fn new(
         cx: &'a LocalContext,
-        section: &'a RegistrarSection,
+        mut sections: watch::Receiver<RegistrarSection>,
         shown: Shown,
         driver: watch::Receiver<DriverSeen>,
     ) -> Self {
         let (server, heard) = Server::new();
+        let section = sections.borrow_and_update().clone();
         Self {
             cx,
+            sections,
             section,
-            directory: Path::new(&section.directory),
             shown,
             driver,
-            announced: None,
+            ours: None,
             dialogue: Dialogue::new(),
             failed: None,
             next: Reason::Start,
@@ -119,25 +133,28 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Runs until `stop`, then withdraws the driver.
+    /// Runs until `stop`, then withdraws the driver. After an error the socket's file stays: the role is served again at once.
     async fn run(mut self, stop: &CancellationToken) -> Result<(), RoleError> {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let result = loop {
+        loop {
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break Ok(()),
-                panic = self.server.panicked() => break Err(RoleError::Panicked(panic)),
+                () = stop.cancelled() => break,
+                panic = self.server.panicked() => return Err(RoleError::Panicked(panic)),
                 Some(heard) = self.heard.recv() => self.hear(heard),
                 changed = self.driver.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                changed = self.sections.changed() => if changed.is_err() {
                     return pending().await;
                 },
                 _ = looks.tick() => {}
             }
             self.settle();
-        };
+        }
         self.end();
-        result
+        Ok(())
     }
 
     fn hear(&mut self, heard: Heard) {
@@ -166,6 +183,11 @@ impl<'a> Work<'a> {
 
     /// Does all that there is to do now: each step makes the next one another.
     fn settle(&mut self) {
+        let section = self.sections.borrow_and_update().clone();
+        if section != self.section {
+            // Another directory is tried at once.
+            (self.section, self.failed) = (section, None);
+        }
         loop {
             let driver = self.driver.borrow_and_update().clone();
             let place = self.look(&driver);
@@ -173,7 +195,8 @@ impl<'a> Work<'a> {
                 now: self.cx.clock.now(),
                 driver: &driver,
                 place: &place,
-                announced: self.announced.as_ref().map(|(announced, _)| announced),
+                announced: self.ours.as_ref().map(|ours| &ours.announced),
+                outdated: self.ours.as_ref().and_then(|ours| self.outdated(ours)),
                 dialogue: &self.dialogue,
                 failed: self.failed.as_ref(),
                 withdraw_after: self.section.withdraw_after,
@@ -191,19 +214,37 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// The directory of the announced socket, else the one for the next.
+    fn directory(&self) -> &Path {
+        self.ours.as_ref().map_or(Path::new(&self.section.directory), |ours| &ours.directory)
+    }
+
     /// The path of the socket: that of the announced driver, else of the one that was seen.
     fn path(&self, driver: &DriverSeen) -> PathBuf {
-        let announced = self.announced.as_ref().map(|(announced, _)| announced.driver.as_str());
-        socket::path(self.directory, announced.or(driver.name.as_deref()).unwrap_or_default())
+        let announced = self.ours.as_ref().map(|ours| ours.announced.driver.as_str());
+        socket::path(self.directory(), announced.or(driver.name.as_deref()).unwrap_or_default())
     }
 
     fn look(&self, driver: &DriverSeen) -> Place {
-        let ours = self.announced.as_ref().map(|(_, id)| *id);
-        socket::look(self.directory, &self.path(driver), ours)
+        socket::look(self.directory(), &self.path(driver), self.ours.as_ref().map(|ours| ours.id))
+    }
+
+    /// The path of the driver's socket on the host, as the configuration says.
+    fn endpoint(&self, driver: &str) -> String {
+        let usual = || names::usual_endpoint(driver, &self.cx.endpoint);
+        self.section.kubelet_registration_path.clone().unwrap_or_else(usual)
+    }
+
+    /// What the configuration says otherwise than the announcement.
+    fn outdated(&self, ours: &Ours) -> Option<Outdated> {
+        if ours.directory != Path::new(&self.section.directory) {
+            return Some(Outdated::Directory);
+        }
+        (ours.endpoint != self.endpoint(&ours.announced.driver)).then_some(Outdated::Endpoint)
     }
 
     fn show(&self, state: &State, place: &Place, driver: &DriverSeen) {
-        let text = state.text(&self.path(driver).display().to_string(), &self.section.directory);
+        let text = state.text(&self.path(driver).display().to_string(), &self.directory().display().to_string());
         self.shown.change(|shown| shown.is_ours = *place == Place::Ours);
         if self.shown.state(state, text.clone(), &self.dialogue) {
             match state {
@@ -219,11 +260,11 @@ impl<'a> Work<'a> {
 
     fn announce(&mut self, driver: &str, reason: Reason) {
         let now = self.cx.clock.now();
-        match socket::announce(self.directory, driver, &self.cx.rng.suffix()) {
+        let directory = PathBuf::from(&self.section.directory);
+        match socket::announce(&directory, driver, &self.cx.rng.suffix()) {
             Ok((listener, id)) => {
-                let usual = || names::usual_endpoint(driver, &self.cx.endpoint);
-                let endpoint = self.section.kubelet_registration_path.clone().unwrap_or_else(usual);
-                let path = socket::path(self.directory, driver);
+                let endpoint = self.endpoint(driver);
+                let path = socket::path(&directory, driver);
                 info!(driver, endpoint, path = %path.display(), reason = reason.label(), "announcing the driver to the kubelet");
                 self.server.listen(
                     listener,
@@ -236,11 +277,12 @@ impl<'a> Work<'a> {
                 );
                 self.cx.meter.counter(&metrics::ANNOUNCEMENTS, &[("reason", reason.label())]).increment(1);
                 self.shown.change(|shown| {
-                    (shown.path, shown.endpoint) = (Some(path), Some(endpoint));
+                    (shown.path, shown.endpoint) = (Some(path), Some(endpoint.clone()));
                     shown.announcements += 1;
                 });
                 self.dialogue.announced(reason);
-                self.announced = Some((Announced { driver: driver.to_owned(), at: now }, id));
+                let announced = Announced { driver: driver.to_owned(), at: now };
+                self.ours = Some(Ours { announced, id, directory, endpoint });
                 self.failed = None;
             }
             Err(error) => self.failed = Some((now, error.to_string())),
@@ -249,8 +291,8 @@ impl<'a> Work<'a> {
 
     /// Takes the driver back. `next`: the reason of the next announcement.
     fn withdraw(&mut self, next: Reason) {
-        let Some((announced, id)) = self.announced.take() else { return };
-        let path = socket::path(self.directory, &announced.driver);
+        let Some(Ours { announced, id, directory, .. }) = self.ours.take() else { return };
+        let path = socket::path(&directory, &announced.driver);
         match socket::withdraw(&path, id) {
             Ok(true) => info!(driver = announced.driver, next = next.label(), "withdrew the driver from the kubelet"),
             Ok(false) => info!(driver = announced.driver, "the registration socket is not ours: it stays"),

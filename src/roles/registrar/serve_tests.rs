@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::Code;
 
 use super::{NAME, REGISTRATION};
@@ -52,9 +54,29 @@ impl Node {
     }
 
     fn registrar_with(&self, section: &Value) -> Serving {
+        self.beside.serve(&REGISTRATION, &self.section(section))
+    }
+
+    /// The whole section, with these keys besides.
+    fn section(&self, besides: &Value) -> Value {
         let mut whole = json!({ "kubeletRegistrationPath": ON_HOST, "directory": self.registry });
-        whole.as_object_mut().unwrap().extend(section.as_object().unwrap().clone());
-        self.beside.serve(&REGISTRATION, &whole)
+        whole.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
+        whole
+    }
+
+    /// The answer of `healthListen`, where it listens.
+    async fn health(&self) -> Option<String> {
+        let address = self.beside.fact(NAME, "health port")?;
+        let mut stream = TcpStream::connect(address).await.ok()?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        Some(answer)
+    }
+
+    async fn answers_on_its_health_port(&self) {
+        let is_well = |answer: String| answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\nok");
+        until("the health port answers", async || self.health().await.is_some_and(is_well)).await;
     }
 
     fn state(&self) -> String {
@@ -316,4 +338,60 @@ async fn a_driver_that_comes_back_with_another_name_is_registered_under_that() {
     until("the new name", async || kubelet.drivers() == ["other.csi"]).await;
     assert!(!node.socket().exists());
     assert!(kubelet.deeds().contains(&Deed::Unregistered(DRIVER.to_owned())));
+}
+
+#[tokio::test]
+async fn a_changed_configuration_unregisters_nothing_that_the_kubelet_need_not_ask_anew() {
+    let node = Node::new();
+    let _server = node.beside.start_driver().await;
+    let (serving, kubelet) = (node.registrar(), node.kubelet());
+    registered(&kubelet).await;
+    let keys = json!({ "onShutdown": "keep", "withdrawAfter": "10s", "healthListen": "127.0.0.1:0" });
+    assert!(serving.take_over(&node.section(&keys)));
+    node.answers_on_its_health_port().await;
+    assert!(serving.take_over(&node.section(&json!({ "onShutdown": "keep" }))));
+    until("the health port is closed", async || node.beside.fact(NAME, "health port").is_none()).await;
+    assert_eq!((node.announcements(), kubelet.deeds().len()), (1, 1), "{:?}", kubelet.deeds());
+
+    // The kubelet learns another path of the driver's socket from a new file only.
+    let elsewhere = json!({ "onShutdown": "keep", "kubeletRegistrationPath": node.beside.socket() });
+    assert!(serving.take_over(&node.section(&elsewhere)));
+    until("it is registered with the other path", async || registrations(&kubelet) == 2).await;
+    let Some(Deed::Registered(info)) = kubelet.deeds().pop() else { panic!("{:?}", kubelet.deeds()) };
+    assert_eq!(Path::new(&info.endpoint), node.beside.socket());
+    serving.end().await;
+    assert!(node.socket().exists(), "the changed onShutdown counts");
+}
+
+#[tokio::test]
+async fn another_directory_gets_the_socket_and_the_old_one_keeps_nothing() {
+    let node = Node::new();
+    let _server = node.beside.start_driver().await;
+    let (serving, kubelet) = (node.registrar(), node.kubelet());
+    registered(&kubelet).await;
+    let other = node.beside.path("other_registry");
+    assert!(serving.take_over(&node.section(&json!({ "directory": other }))));
+    until("the old one is empty", async || !node.socket().exists()).await;
+    node.shows("other_registry does not exist").await;
+    fs::create_dir(&other).unwrap();
+    until("the new one has it", async || fs::read_dir(&other).unwrap().count() == 1).await;
+    serving.end().await;
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_registration() {
+    let node = Node::new();
+    let _server = node.beside.start_driver().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (_serving, kubelet) = (node.registrar_with(&json!({ "healthListen": address })), node.kubelet());
+    registered(&kubelet).await;
+    let fact = || node.beside.fact(NAME, "health port").unwrap_or_default();
+    until("the reason is shown", async || fact().starts_with(&format!("cannot listen on {address}: "))).await;
+    node.shows("registered").await;
+    assert!(node.is_ready());
+    drop(taken);
+    node.answers_on_its_health_port().await;
+    assert_eq!((node.announcements(), registrations(&kubelet)), (1, 1));
 }

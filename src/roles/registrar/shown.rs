@@ -32,6 +32,8 @@ pub(super) struct Standing {
     pub(super) announcements: u64,
     /// Why the socket did not answer its last self-check.
     pub(super) deaf: Option<String>,
+    /// The health port, or why there is none; `None`: the configuration has none.
+    pub(super) health: Option<String>,
 }
 
 impl Shown {
@@ -74,6 +76,7 @@ impl Shown {
             facts.extend(standing.endpoint.map(|endpoint| fact("driver on the host", endpoint)));
             facts.extend(standing.asked.map(|at| fact("kubelet asked", age(at))));
             facts.extend(standing.verdict.map(|at| fact("kubelet's last word", age(at))));
+            facts.extend(standing.health.map(|health| fact("health port", health)));
             facts.push(fact("announcements", standing.announcements.to_string()));
             facts.push(fact("refusals", standing.refusals.to_string()));
             facts
