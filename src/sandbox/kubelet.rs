@@ -194,7 +194,8 @@ async fn validate(info: &PluginInfo, host: &impl Fn(&str) -> PathBuf) -> Result<
     asked.map(|_| ()).map_err(|status| format!("NodeGetInfo: {}", status.message()))
 }
 
-async fn connect(path: &Path) -> Result<Channel, String> {
+/// Connects to a unix socket.
+pub(crate) async fn connect(path: &Path) -> Result<Channel, String> {
     let told = |error: io::Error| format!("{}: {error}", path.display());
     let stream = timeout(LIMIT, UnixStream::connect(path)).await.map_err(|_| told(io::ErrorKind::TimedOut.into()))?;
     let mut once = Some(TokioIo::new(stream.map_err(told)?));

@@ -14,7 +14,7 @@ use tracing::{debug, error, info, warn};
 use super::config::{OnShutdown, RegistrarSection};
 use super::decide::{Announced, Dialogue, DriverSeen, Outdated, Place, Reason, State, Step, View, next_step, state};
 use super::driver::watch_driver;
-use super::server::{Heard, Server};
+use super::server::{Heard, Said, Server};
 use super::shown::Shown;
 use super::socket::{self, FileId};
 use super::{health, metrics, names, self_check};
@@ -158,13 +158,17 @@ impl<'a> Work<'a> {
     }
 
     fn hear(&mut self, heard: Heard) {
+        if !self.server.is_of_latest(&heard) {
+            debug!(said = ?heard.said, "not taken: the kubelet speaks of a socket that was replaced");
+            return;
+        }
         let now = self.cx.clock.now();
-        match heard {
-            Heard::Asked => {
+        match heard.said {
+            Said::Asked => {
                 debug!("the kubelet asks which driver this is");
                 self.dialogue.asks(now);
             }
-            Heard::Verdict(verdict) => {
+            Said::Verdict(verdict) => {
                 self.cx.meter.gauge(&metrics::REGISTERED, &[]).set(if verdict.is_ok() { 1.0 } else { 0.0 });
                 if let Err(reason) = &verdict {
                     self.cx.meter.counter(&metrics::REFUSALS, &[]).increment(1);

@@ -11,10 +11,11 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use super::{NAME, REGISTRATION};
-use crate::proto::pluginregistration::PluginInfo;
+use crate::proto::pluginregistration::registration_client::RegistrationClient;
+use crate::proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use crate::roles::kit::local::{Beside, Serving, until};
 use crate::sandbox::driver::{Action, Fault, Lie, Method};
-use crate::sandbox::kubelet::{Deed, Kubelet, Retries};
+use crate::sandbox::kubelet::{Deed, Kubelet, Retries, connect};
 
 const DRIVER: &str = "demo.csi.example.com";
 /// Where the driver's socket is on the played host.
@@ -394,4 +395,32 @@ async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_regi
     drop(taken);
     node.answers_on_its_health_port().await;
     assert_eq!((node.announcements(), registrations(&kubelet)), (1, 1));
+}
+
+/// A kubelet that calls the driver for up to two minutes speaks of the file that it found before.
+#[tokio::test]
+async fn a_late_verdict_on_a_socket_that_was_replaced_is_not_taken() {
+    for late in [true, false] {
+        let node = Node::new();
+        let _server = node.beside.start_driver().await;
+        let _serving = node.registrar();
+        until("it is announced", async || node.socket().exists()).await;
+        let mut old = RegistrationClient::new(connect(&node.socket()).await.unwrap());
+        old.get_info(InfoRequest {}).await.unwrap();
+        node.shows("kubelet has asked").await;
+        fs::remove_file(node.socket()).unwrap();
+        until("it is announced again", async || node.announcements() == 2).await;
+        node.shows("announced to the kubelet").await;
+        let verdict = |plugin_registered| RegistrationStatus { plugin_registered, error: String::new() };
+        old.notify_registration_status(verdict(late)).await.unwrap();
+        // What the new socket hears comes after it.
+        let mut new = RegistrationClient::new(connect(&node.socket()).await.unwrap());
+        new.get_info(InfoRequest {}).await.unwrap();
+        node.shows("kubelet has asked").await;
+        assert!(!node.is_ready(), "the kubelet has not registered the new socket yet");
+        assert_eq!(node.beside.fact(NAME, "refusals").unwrap(), "0");
+        new.notify_registration_status(verdict(true)).await.unwrap();
+        node.shows("registered").await;
+        assert!(node.is_ready());
+    }
 }

@@ -22,9 +22,17 @@ use crate::proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStat
 /// The pause after a connection could not be accepted, for example because there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// What the kubelet has said on one of our sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The socket's number.
+    socket: u64,
+    pub(super) said: Said,
+}
+
 /// What the kubelet has said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Said {
     /// It asks which driver this is.
     Asked,
     /// It has registered the driver, or says why not.
@@ -38,6 +46,8 @@ pub(super) struct Server {
     ends: TaskEnds,
     /// Ends the listening on the latest socket, but not its connections: the kubelet may be between two calls.
     listening: Option<DropGuard>,
+    /// The number of the latest socket.
+    latest: u64,
 }
 
 impl Server {
@@ -45,13 +55,14 @@ impl Server {
     pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Heard>) {
         let (heard, receiver) = mpsc::unbounded_channel();
         let (tasks, ends) = Tasks::new(NAME);
-        (Self { heard, tasks, ends, listening: None }, receiver)
+        (Self { heard, tasks, ends, listening: None, latest: 0 }, receiver)
     }
 
     /// Serves this socket with this answer, and the one before no more.
     pub(super) fn listen(&mut self, listener: UnixListener, info: PluginInfo) {
         let stop = CancellationToken::new();
-        let answers = Answers { info, heard: self.heard.clone() };
+        self.latest += 1;
+        let answers = Answers { info, socket: self.latest, heard: self.heard.clone() };
         self.tasks.spawn("listener", accept(listener, answers, stop.clone()));
         self.listening = Some(stop.drop_guard());
     }
@@ -59,6 +70,13 @@ impl Server {
     /// Stops listening.
     pub(super) fn close(&mut self) {
         self.listening = None;
+        self.latest += 1;
+    }
+
+    /// Whether it was said on the socket that is announced now. The kubelet speaks of an earlier one if it was still calling the
+    /// driver when the file was replaced; it forgets that registration and asks the new file.
+    pub(super) fn is_of_latest(&self, heard: &Heard) -> bool {
+        heard.socket == self.latest
     }
 
     /// Resolves with the message of a panic of one of its tasks, which is our bug.
@@ -132,15 +150,22 @@ async fn serve(stream: UnixStream, answers: Answers) {
 #[derive(Debug, Clone)]
 struct Answers {
     info: PluginInfo,
+    socket: u64,
     heard: mpsc::UnboundedSender<Heard>,
+}
+
+impl Answers {
+    fn hear(&self, said: Said) {
+        // Without a receiver the role is ending.
+        let _ = self.heard.send(Heard { socket: self.socket, said });
+    }
 }
 
 #[tonic::async_trait]
 impl Registration for Answers {
     async fn get_info(&self, request: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         if !is_self_check(&request) {
-            // Without a receiver the role is ending.
-            let _ = self.heard.send(Heard::Asked);
+            self.hear(Said::Asked);
         }
         Ok(Response::new(self.info.clone()))
     }
@@ -150,7 +175,7 @@ impl Registration for Answers {
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let RegistrationStatus { plugin_registered, error } = request.into_inner();
-        let _ = self.heard.send(Heard::Verdict(if plugin_registered { Ok(()) } else { Err(error) }));
+        self.hear(Said::Verdict(if plugin_registered { Ok(()) } else { Err(error) }));
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
