@@ -6,16 +6,23 @@
 //! - No umask: it belongs to the whole process, and another task may make a file at this moment (N20).
 //! - No removal of an old file first: there is no moment without a listener, and the kubelet sees one create.
 //! - A file is ours by device and inode: a path says nothing about who bound it.
+//! - A process that is killed before the rename leaves its hidden socket: the driver's next announcement removes it.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tokio::net::UnixListener;
+use tracing::{info, warn};
 
 use super::decide::Place;
 use super::names;
+use crate::process::error_chain;
+
+/// A hidden socket has its final name within milliseconds. One of this age belongs to a process that was killed.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
 /// Which file it is, whatever its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +62,7 @@ pub(super) fn look(directory: &Path, path: &Path, ours: Option<FileId>) -> Place
 /// Listens, and puts the socket at its path. `suffix` is unique in the directory.
 pub(super) fn announce(directory: &Path, driver: &str, suffix: &str) -> io::Result<(UnixListener, FileId)> {
     let hidden = directory.join(names::hidden_socket(driver, suffix));
-    let announced = place(&hidden, &path(directory, driver));
+    let announced = place(&hidden, directory, driver);
     if announced.is_err() {
         // It may not even be there.
         let _ = fs::remove_file(&hidden);
@@ -63,12 +70,34 @@ pub(super) fn announce(directory: &Path, driver: &str, suffix: &str) -> io::Resu
     announced
 }
 
-fn place(hidden: &Path, path: &Path) -> io::Result<(UnixListener, FileId)> {
+/// Removes hidden sockets that this driver's earlier processes have left behind. All other files stay. The time is that of the
+/// directory's file system.
+fn clear(directory: &Path, driver: &str, now: SystemTime) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(|name| names::is_hidden_socket(name, driver)) {
+            continue;
+        }
+        let found = fs::symlink_metadata(entry.path())?;
+        let age = now.duration_since(found.modified()?).unwrap_or_default();
+        if found.file_type().is_socket() && age >= LEFT_BEHIND {
+            fs::remove_file(entry.path())?;
+            info!(path = %entry.path().display(), "removed a hidden socket that a killed process of this driver left behind");
+        }
+    }
+    Ok(())
+}
+
+fn place(hidden: &Path, directory: &Path, driver: &str) -> io::Result<(UnixListener, FileId)> {
     let listener = UnixListener::bind(hidden)?;
     fs::set_permissions(hidden, Permissions::from_mode(0o600))?;
-    let id = FileId::of(&fs::symlink_metadata(hidden)?);
+    let found = fs::symlink_metadata(hidden)?;
+    let id = FileId::of(&found);
+    if let Err(error) = found.modified().and_then(|now| clear(directory, driver, now)) {
+        warn!(directory = %directory.display(), error = error_chain(&error), "cannot look for sockets that were left behind");
+    }
     // A rename replaces a file, too, whatever kind it has. It was looked at just now; only a directory is safe from it.
-    fs::rename(hidden, path)?;
+    fs::rename(hidden, path(directory, driver))?;
     Ok((listener, id))
 }
 
@@ -107,6 +136,28 @@ mod tests {
         assert!(withdraw(&path, id).unwrap());
         assert_eq!(listed(folder.path()), Vec::<String>::new());
         assert!(!withdraw(&path, id).unwrap(), "nothing is there");
+    }
+
+    #[tokio::test]
+    async fn hidden_sockets_that_were_left_behind_go_and_those_of_another_driver_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let bind = |name: &str| drop(std::os::unix::net::UnixListener::bind(folder.path().join(name)).unwrap());
+        let others = [".demo.csi.two-reg.sock.a", ".demo.csi-reg.sock.two-reg.sock.a", "demo.csi.two-reg.sock"];
+        others.iter().for_each(|name| bind(name));
+        bind(".demo.csi-reg.sock.left");
+        fs::write(folder.path().join(".demo.csi-reg.sock.file"), "precious").unwrap();
+        let sorted = || {
+            let mut names = listed(folder.path());
+            names.sort();
+            names
+        };
+        let before = sorted();
+        let now = fs::symlink_metadata(folder.path().join(".demo.csi-reg.sock.left")).unwrap().modified().unwrap();
+        clear(folder.path(), DRIVER, now + Duration::from_secs(59)).unwrap();
+        assert_eq!(sorted(), before, "another instance may be about to announce it");
+        clear(folder.path(), DRIVER, now + Duration::from_secs(60)).unwrap();
+        let expected: Vec<_> = before.into_iter().filter(|name| name != ".demo.csi-reg.sock.left").collect();
+        assert_eq!(sorted(), expected);
     }
 
     #[tokio::test]
