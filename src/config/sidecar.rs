@@ -32,8 +32,23 @@ pub struct Sidecar {
     pub lease_since: Version,
     /// The key for one sidecar per node, without leader election.
     pub per_node: Option<&'static str>,
+    /// Why nothing has to be done when its container ends, where manifests run a command then; `None`: nothing is known.
+    pub at_end: Option<&'static str>,
+    /// Where it answers probes, besides its metrics.
+    pub probes: &'static [ProbePort],
     /// Advice for users who migrate this workload.
     pub advice: fn(&Moved<'_>) -> Option<Advice>,
+}
+
+/// A port on which a sidecar answers probes, and its role here.
+#[derive(Debug)]
+pub struct ProbePort {
+    /// The key of its address.
+    pub key: &'static str,
+    /// The port where no flag names one; `None`: there is none then.
+    pub usual: Option<u16>,
+    /// Whether the diagnostics may have the same address.
+    pub is_shared: bool,
 }
 
 /// How a container is recognised.
@@ -70,13 +85,26 @@ pub struct Moved<'a> {
     pub kind: &'a str,
     /// The section of the sidecar's first role, complete.
     pub section: &'a Value,
+    /// The liveness probes of the containers that stay.
+    pub probes: &'a [HttpProbe],
+}
+
+/// A liveness probe over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpProbe {
+    /// The container.
+    pub container: String,
+    /// The port that it asks.
+    pub port: u16,
+    /// How long the kubelet waits for the answer.
+    pub timeout: Duration,
 }
 
 /// Advice for users who migrate a workload.
 #[derive(Debug)]
 pub struct Advice {
     /// For the report.
-    pub note: &'static str,
+    pub note: String,
     /// Objects of the driver that must be deleted after going back, so that the sidecar creates them again.
     pub made_anew: Option<MadeAnew>,
 }

@@ -7,7 +7,7 @@ use serde_yaml::Value;
 
 use crate::app::Plan;
 use crate::config::Loaded;
-use crate::config::sidecar::{MadeAnew, Moved, Sidecar};
+use crate::config::sidecar::{HttpProbe, MadeAnew, Moved, Sidecar};
 use crate::process::duration;
 
 use super::document::Workload;
@@ -72,15 +72,16 @@ pub(super) fn of_sidecars(
     sidecars: &[&'static Sidecar],
     loaded: &Loaded,
     workload: &Workload,
+    probes: &[HttpProbe],
     notes: &mut Vec<String>,
 ) -> Vec<MadeAnew> {
     let advice = |sidecar: &&'static Sidecar| {
         let section = loaded.roles.get(sidecar.roles.first()?)?;
-        (sidecar.advice)(&Moved { kind: &workload.kind, section })
+        (sidecar.advice)(&Moved { kind: &workload.kind, section, probes })
     };
     let mut made_anew = Vec::new();
     for advice in sidecars.iter().filter_map(advice) {
-        notes.push(advice.note.to_owned());
+        notes.push(advice.note);
         made_anew.extend(advice.made_anew);
     }
     made_anew

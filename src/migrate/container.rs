@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_yaml::{Mapping, Value};
 
-use super::document::string;
+use super::document::{string, strings};
 use super::file::{FOLDER, NAME};
 use super::resources;
 use crate::process::yaml;
@@ -21,6 +21,8 @@ pub(super) struct Old<'a> {
     pub(super) name: &'a str,
     /// All of it.
     pub(super) value: &'a Value,
+    /// Why a command at its end is not needed, if it is not.
+    pub(super) at_end: Option<&'static str>,
 }
 
 /// Makes the container.
@@ -29,10 +31,13 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     let mut put = |key: &str, value: Value| container.insert(key.into(), value);
     put("name", CONTAINER.into());
     put("image", image.into());
-    for key in ["imagePullPolicy", "lifecycle", "terminationMessagePath", "terminationMessagePolicy"] {
+    for key in ["imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"] {
         if let Some(value) = first(old, key, notes) {
             put(key, value);
         }
+    }
+    if let Some(lifecycle) = lifecycle(old, notes) {
+        put("lifecycle", lifecycle);
     }
     put("args", list(["run", "--config", &format!("{FOLDER}/{NAME}")].map(Value::from)));
     put("env", variables(old, notes));
@@ -44,15 +49,17 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
     let name = name.unwrap_or("http-metrics");
     let port = [("name", name.into()), ("containerPort", listen.port().into()), ("protocol", "TCP".into())];
     put("ports", list([map(port)]));
-    if listen.ip().is_loopback() {
+    // On the host's network the kubelet reaches the node's loopback, if the probe names it.
+    let host = listen.ip().is_loopback().then(|| listen.ip().to_string());
+    if host.is_some() && !uses_host_network(pod) {
         notes.push(format!(
             "{listen} is the pod's own: the kubelet can't reach it, so the container has no probes; set `diagnostics.listen` to \
              [::]:{} and add them",
             listen.port()
         ));
     } else {
-        put("livenessProbe", probe("/livez", listen.port(), 10, 6));
-        put("readinessProbe", probe("/readyz", listen.port(), 5, 3));
+        put("livenessProbe", probe("/livez", host.as_deref(), listen.port(), 10, 6));
+        put("readinessProbe", probe("/readyz", host.as_deref(), listen.port(), 5, 3));
     }
     for one in old {
         let runs = |probe: &&&str| one.value.get(**probe).and_then(|probe| probe.get("exec")).is_some();
@@ -84,10 +91,30 @@ fn first(old: &[Old<'_>], key: &str, notes: &mut Vec<String>) -> Option<Value> {
     for other in old.iter().filter(|other| value(other).is_some_and(|theirs| theirs != found)) {
         notes.push(format!("{key}: {} has another one than {name}; that of {name} is kept", other.name));
     }
-    if key == "lifecycle" {
-        notes.push(format!("lifecycle of {name} is kept: a command in it must exist in the daemon's image"));
-    }
     Some(found)
+}
+
+/// The hooks that need no program of a sidecar's image: the daemon's image has the daemon alone.
+fn lifecycle(old: &[Old<'_>], notes: &mut Vec<String>) -> Option<Value> {
+    let mut kept = Mapping::new();
+    for one in old {
+        for (hook, handler) in one.value.get("lifecycle").and_then(Value::as_mapping).into_iter().flatten() {
+            let name = hook.as_str().unwrap_or_default();
+            if let Some(exec) = handler.get("exec") {
+                let command = strings(exec, "command").join(" ");
+                let needless = one.at_end.filter(|_| name == "preStop");
+                notes.push(format!(
+                    "lifecycle.{name} of {} is dropped: it runs `{command}`, and the daemon's image has no shell and no other program; {}",
+                    one.name,
+                    needless.unwrap_or("if you need what it does, do it in another container"),
+                ));
+            } else if !handler.is_null() && !kept.contains_key(hook) {
+                notes.push(format!("lifecycle.{name} of {} is kept", one.name));
+                kept.insert(hook.clone(), handler.clone());
+            }
+        }
+    }
+    (!kept.is_empty()).then(|| kept.into())
 }
 
 /// The volume of the configuration.
@@ -189,9 +216,20 @@ fn security(old: &[Old<'_>], pod: &Value, notes: &mut Vec<String>) -> Option<Val
     Some(context.into())
 }
 
-fn probe(path: &str, port: u16, period: u64, failures: u64) -> Value {
+/// Whether the pod has no network of its own: its ports are the node's.
+pub(super) fn uses_host_network(pod: &Value) -> bool {
+    pod.get("hostNetwork").and_then(Value::as_bool) == Some(true)
+}
+
+fn probe(path: &str, host: Option<&str>, port: u16, period: u64, failures: u64) -> Value {
+    let mut get = Mapping::new();
+    get.insert("path".into(), path.into());
+    get.insert("port".into(), port.into());
+    if let Some(host) = host {
+        get.insert("host".into(), host.into());
+    }
     map([
-        ("httpGet", map([("path", path.into()), ("port", port.into())])),
+        ("httpGet", get.into()),
         ("periodSeconds", period.into()),
         ("timeoutSeconds", 3.into()),
         ("failureThreshold", failures.into()),

@@ -1,12 +1,13 @@
 //! The sidecars of each workload of the manifest: those that can be replaced and those that stay. Pure.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 use serde_yaml::Value;
 
 use crate::config::Config;
-use crate::config::sidecar::Sidecar;
+use crate::config::sidecar::{HttpProbe, Sidecar};
 use crate::roles::sections;
 use crate::roles::sidecars::{hosted, leads};
 
@@ -68,7 +69,12 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
     let (found_text, expected) = if fit.is_empty() {
         // A sidecar that could not be read at all may be why.
         report.faults.extend(found.iter().flat_map(|one| one.faults.iter().cloned()));
-        ("no sidecar that can be replaced".to_owned(), format!("one of {}", hosted.join(", ")))
+        let windows = found.iter().filter(|one| is_windows(&one.workload.pod) && is_asked_for(one));
+        let windows = windows.map(|one| format!("; {}: {WINDOWS}", one.workload.title()));
+        (
+            format!("no sidecar that can be replaced{}", windows.collect::<Vec<_>>().concat()),
+            format!("one of {}", hosted.join(", ")),
+        )
     } else {
         let names: Vec<String> = fit.iter().map(|index| found[*index].workload.title()).collect();
         (format!("{} workloads: {}", fit.len(), names.join(", ")), "one, chosen by --workload KIND/NAME".to_owned())
@@ -97,6 +103,7 @@ impl Found {
             found.faults.push(Fault { place, found: read, expected, can_be_left_out: false });
         }
         let containers = found.workload.containers().to_vec();
+        let is_windows = is_windows(&found.workload.pod);
         for (place, value) in containers.iter().enumerate() {
             if string(value, "name") == Some(container::CONTAINER) {
                 found.fault(
@@ -105,8 +112,10 @@ impl Found {
                     "a workload that has not been migrated yet",
                 );
             }
-            if let Some(recognised) = sidecars::recognise(value) {
-                found.sidecar(place, value, recognised, wanted, schema);
+            match sidecars::recognise(value) {
+                Some(recognised) if is_windows => found.keep(value, recognised, WINDOWS),
+                Some(recognised) => found.sidecar(place, value, recognised, wanted, schema),
+                None => {}
             }
         }
         let beginnings = found.workload.pod.get("initContainers").and_then(Value::as_sequence).cloned();
@@ -189,11 +198,16 @@ impl Found {
     pub(super) fn replaced(&self) -> Vec<Old<'_>> {
         let containers = self.workload.containers();
         let old = |place: &usize| containers.get(*place);
-        self.places
-            .iter()
-            .filter_map(old)
-            .map(|value| Old { name: string(value, "name").unwrap_or_default(), value })
-            .collect()
+        let ends = self.sources.iter().map(|source| source.sidecar.at_end);
+        let replaced = self.places.iter().filter_map(old).zip(ends);
+        replaced.map(|(value, at_end)| Old { name: string(value, "name").unwrap_or_default(), value, at_end }).collect()
+    }
+
+    /// The liveness probes over HTTP of the containers that stay.
+    pub(super) fn probes(&self) -> Vec<HttpProbe> {
+        let containers = self.workload.containers().iter().enumerate();
+        let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
+        stays.filter_map(probe).collect()
     }
 
     /// The ports of the containers that are replaced, declared or listened on.
@@ -214,7 +228,7 @@ impl Found {
             .iter()
             .enumerate()
             .filter(|(place, _)| !self.places.contains(place))
-            .map(|(_, value)| Old { name: "", value })
+            .map(|(_, value)| Old { name: "", value, at_end: None })
             .collect();
         let declared: BTreeSet<u16> = container::ports(&stays).map(|(_, port, _)| port).collect();
         let named = stays.iter().flat_map(|old| strings(old.value, "args")).filter_map(|argument| port_of(&argument));
@@ -240,6 +254,46 @@ impl Found {
             .map(|source| source.container.as_str())
             .collect()
     }
+}
+
+/// A container's liveness probe, if it asks over HTTP.
+fn probe(container: &Value) -> Option<HttpProbe> {
+    let name = string(container, "name").unwrap_or_default();
+    let probe = container.get("livenessProbe")?;
+    let port = probe.get("httpGet")?.get("port")?;
+    let named = |wanted: &str| {
+        let own = [Old { name, value: container, at_end: None }];
+        container::ports(&own).find(|(_, _, port)| *port == Some(wanted)).map(|(_, port, _)| port)
+    };
+    let port = match port {
+        Value::String(text) => text.parse().ok().or_else(|| named(text))?,
+        port => u16::try_from(port.as_u64()?).ok()?,
+    };
+    // The API's default.
+    let seconds = probe.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(1);
+    Some(HttpProbe { container: name.to_owned(), port, timeout: Duration::from_secs(seconds) })
+}
+
+/// Why nothing of a pod is replaced that runs on Windows.
+const WINDOWS: &str = "its pods run on Windows nodes, and the daemon runs on Linux only";
+
+/// Whether the pods run on Windows nodes.
+fn is_windows(pod: &Value) -> bool {
+    let is = |value: Option<&Value>| value.and_then(Value::as_str) == Some("windows");
+    let os_labels = ["kubernetes.io/os", "beta.kubernetes.io/os"];
+    let selected = pod.get("nodeSelector").is_some_and(|labels| os_labels.iter().any(|label| is(labels.get(*label))));
+    let named = is(pod.get("os").and_then(|os| os.get("name")));
+    let affinity = ["nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
+    let terms = affinity.iter().try_fold(pod.get("affinity"), |value, key| Some(value?.get(*key)));
+    let terms = terms.flatten().and_then(Value::as_sequence);
+    let wants = |term: &Value| {
+        let expressions = term.get("matchExpressions").and_then(Value::as_sequence).into_iter().flatten();
+        expressions.clone().any(|one| {
+            let is_os = string(one, "key").is_some_and(|key| os_labels.contains(&key));
+            is_os && string(one, "operator") == Some("In") && strings(one, "values") == ["windows"]
+        })
+    };
+    selected || named || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(wants))
 }
 
 /// Whether the schema has a key.

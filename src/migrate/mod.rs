@@ -30,6 +30,7 @@ mod map;
 #[cfg(test)]
 mod node_tests;
 mod outline;
+mod ports;
 pub mod report;
 mod resources;
 mod rights;
@@ -44,10 +45,9 @@ mod workload;
 #[cfg(test)]
 mod yaml_tests;
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use serde_json::json;
-use serde_yaml::Value;
 
 use crate::app::{Plan, UNKNOWN_DRIVER};
 use crate::config::flags::Flag;
@@ -72,6 +72,9 @@ pub const IMAGE: &str = "csi-control-plane";
 const MANIFEST: &str = "the manifest";
 /// Told where comments are lost.
 const REWRITTEN: &str = "the workload is not in YAML's block style: it was written anew, without its comments";
+
+/// Told where all known sidecars go.
+const NO_SIDECAR: &str = "no Go sidecar is left in this pod";
 
 /// The input of a migration.
 #[derive(Debug, Clone, Default)]
@@ -243,7 +246,7 @@ fn files(
     report.notes.append(&mut settled.notes);
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
-    let listen = listen(&mut chosen, found, &mut report.notes);
+    let listen = ports::diagnostics(&mut chosen, found, &driver.name, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
     defaults(&chosen, listen, found);
     let stopped = advice::Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
@@ -257,7 +260,7 @@ fn files(
     let loaded = load(&text, &chosen, report)?;
     advice::grace(&loaded, &found.workload, &mut report.notes);
     let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
-    let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &mut report.notes);
+    let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &found.probes(), &mut report.notes);
 
     let is_known = driver.name != UNKNOWN_DRIVER;
     let own = namespace.as_deref();
@@ -302,6 +305,9 @@ fn files(
         report.notes.push(REWRITTEN.to_owned());
     }
     advice::replicas(&found.workload, &mut report.notes);
+    if found.told.iter().all(|container| container.kept.is_none()) {
+        report.notes.push(NO_SIDECAR.to_owned());
+    }
     let folder = wanted.folder.as_deref();
     report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, stopped, &made_anew);
     Some(Files {
@@ -341,35 +347,6 @@ fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
             None
         }
     }
-}
-
-/// The address of the one HTTP server; where no sidecar had one, a port that nobody in the pod has.
-fn listen(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Vec<String>) -> SocketAddr {
-    let told =
-        chosen.iter().find(|one| one.key == "diagnostics.listen").and_then(|one| one.value.as_str()?.parse().ok());
-    let address = told.unwrap_or_else(|| {
-        let taken = found.taken_ports();
-        let port = (8080..8180).find(|port| !taken.contains(port)).unwrap_or(0);
-        let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        if port != 8080 {
-            let (key, because) = ("diagnostics.listen".to_owned(), "port 8080 is in use in this pod".to_owned());
-            chosen.push(Chosen { key, value: json!(address.to_string()), because });
-        }
-        if found.workload.pod.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
-            notes.push(format!("the pod uses the host's network: the daemon listens on {address} of the node"));
-        }
-        address
-    });
-    let mut closed = found.ports();
-    closed.retain(|(_, port)| *port != address.port());
-    for (container, port) in closed {
-        notes.push(format!(
-            "port {port} of {container} is closed: its metrics are at port {} now, for the Services, ServiceMonitors and \
-             NetworkPolicies that name it",
-            address.port()
-        ));
-    }
-    address
 }
 
 /// Reports flags that were not set and have another default here.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_yaml::Value;
+
 use super::report::{FlagFate, Report};
 use super::*;
 use crate::config::flags::Takes;

@@ -23,6 +23,8 @@ pub const SIDECAR: Sidecar = Sidecar {
     // external-attacher CHANGELOG-2.0: "Leader election uses lease object now".
     lease_since: Version(2, 0),
     per_node: None,
+    at_end: None,
+    probes: &[],
     advice: |_| None,
 };
 

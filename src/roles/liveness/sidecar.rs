@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use crate::config::defaults::Version;
+use crate::config::RoleSection;
+use crate::config::defaults::{DefaultValue, Kept, OldDefault, Version, since};
 use crate::config::flags::Now::Key;
 use crate::config::flags::Takes::{Count, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Sidecar, Signs};
+use crate::config::sidecar::{Advice, Moved, ProbePort, Sidecar, Signs};
+use crate::process::duration;
+
+use super::LivenessSection;
 
 /// livenessprobe.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -17,12 +21,41 @@ pub const SIDECAR: Sidecar = Sidecar {
     gates: &[],
     locked_gates: &[],
     timeout: Duration::ZERO,
-    defaults: &[],
+    defaults: DEFAULTS,
     // It has no leader election.
     lease_since: Version(0, 0),
     per_node: None,
-    advice: |_| None,
+    at_end: None,
+    probes: &[ProbePort { key: "roles.liveness.listen", usual: Some(super::names::PORT), is_shared: true }],
+    advice,
 };
+
+/// The kubelet's patience is the probe's, which stays as it is on the driver's container.
+fn advice(moved: &Moved<'_>) -> Option<Advice> {
+    let section: LivenessSection = RoleSection::read(moved.section).ok()?;
+    let LivenessSection { listen, probe_timeout, .. } = section;
+    let hasty = moved.probes.iter().find(|probe| probe.port == listen.port() && probe.timeout <= probe_timeout)?;
+    let [patience, limit] = [hasty.timeout, probe_timeout].map(duration::format);
+    Some(Advice {
+        note: format!(
+            "the livenessProbe of {} has timeoutSeconds: {} and roles.liveness.probeTimeout is {limit}: the kubelet hangs up after \
+             {patience}, so that its Event does not say why the driver is not healthy; set timeoutSeconds to more than {limit}",
+            hasty.container,
+            hasty.timeout.as_secs(),
+        ),
+        made_anew: None,
+    })
+}
+
+/// Its defaults that are, or were, not the daemon's.
+const DEFAULTS: &[OldDefault] = &[OldDefault {
+    flag: "--probe-timeout",
+    kept: Kept::Key("roles.liveness.probeTimeout"),
+    values: &[
+        since(0, 0, DefaultValue::Text("1s"), "node-and-health spec A1"),
+        since(2, 17, DefaultValue::Text("3s"), "node-and-health spec A1"),
+    ],
+}];
 
 /// What it has of its own, and what means another thing for it.
 const FLAGS: &[Flag] = &[

@@ -32,6 +32,8 @@ pub const SIDECAR: Sidecar = Sidecar {
     // external-provisioner CHANGELOG-2.0: the flag `leader-election-type`, whose default was `endpoints`, is gone.
     lease_since: Version(2, 0),
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),
+    at_end: None,
+    probes: &[],
     advice,
 };
 
@@ -40,11 +42,12 @@ pub const SIDECAR: Sidecar = Sidecar {
 fn advice(moved: &Moved<'_>) -> Option<Advice> {
     let capacity = moved.section.get("capacity");
     let says = |key: &str, value: Value| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
-    (moved.kind == "Deployment" && says("enabled", json!(true)) && says("ownerLevel", json!(1))).then_some(Advice {
+    (moved.kind == "Deployment" && says("enabled", json!(true)) && says("ownerLevel", json!(1))).then(|| Advice {
         note: "--capacity-ownerref-level is 1, and the workload a Deployment: the CSIStorageCapacity objects belong to a ReplicaSet, \
                and each roll-out brings another. The daemon puts itself in its place; csi-provisioner can't, so that what it tells \
                grows old after a roll-out of its own and after the way back: use level 2 before the move, or delete the objects \
-               after the way back, and it makes new ones",
+               after the way back, and it makes new ones"
+            .to_owned(),
         made_anew: Some(MadeAnew { resource: "csistoragecapacities", label: names::LABEL_DRIVER_NAME }),
     })
 }

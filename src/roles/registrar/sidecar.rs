@@ -6,7 +6,7 @@ use crate::config::defaults::Version;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Sidecar, Signs};
+use crate::config::sidecar::{ProbePort, Sidecar, Signs};
 
 /// node-driver-registrar.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -21,6 +21,10 @@ pub const SIDECAR: Sidecar = Sidecar {
     // It has no leader election.
     lease_since: Version(0, 0),
     per_node: None,
+    at_end: Some(
+        "the daemon removes its registration socket itself when it ends, and a driver replaces its own socket when it starts",
+    ),
+    probes: &[ProbePort { key: "roles.registrar.healthListen", usual: None, is_shared: false }],
     advice: |_| None,
 };
 

@@ -31,6 +31,8 @@ pub const SIDECAR: Sidecar = Sidecar {
     // It never had another kind of leader election.
     lease_since: Version(0, 0),
     per_node: None,
+    at_end: None,
+    probes: &[],
     advice: |_| None,
 };
 
