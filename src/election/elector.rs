@@ -19,7 +19,8 @@ use super::decide::{LeaseAction, LeaseView};
 use super::gate::Leadership;
 use super::lease_client::{LeaseClient, LeaseError};
 use super::lease_watch::{LeaseWatch, Sighting};
-use super::publisher::StatusPublisher;
+use super::pace::Pace;
+use super::publisher::{Access, StatusPublisher};
 use super::record::Record;
 use super::settings::{LeaseSettings, SettingsError};
 use super::status::ElectionView;
@@ -66,9 +67,9 @@ enum Step {
     },
     /// We know more.
     Looked,
-    /// Somebody was quicker.
-    Outrun,
-    Failed,
+    /// Another client was faster.
+    Outrun(LeaseError),
+    Failed(LeaseError),
 }
 
 /// Why waiting ended.
@@ -147,7 +148,7 @@ impl Elector {
     async fn run_for_lease(&mut self, stop: &CancellationToken) -> Option<Duration> {
         let mut poll_at = self.now();
         let mut not_before = poll_at;
-        let mut outrun = false;
+        let (mut outrun, mut pace) = (false, Pace::default());
         self.publisher.follow(&self.lease_view);
         loop {
             if stop.is_cancelled() {
@@ -189,11 +190,18 @@ impl Elector {
             match came_to {
                 Step::Held { began } if now < began + self.settings().renew_deadline => return Some(began),
                 Step::Held { .. } => {}
-                Step::Looked => poll_at = now + self.jittered(self.settings().retry_period),
-                Step::Outrun if !outrun => outrun = true,
-                Step::Outrun | Step::Failed => {
-                    outrun = false;
-                    not_before = now + self.jittered(self.settings().pause());
+                Step::Looked => {
+                    poll_at = now + self.jittered(self.settings().retry_period);
+                    if matches!(self.action(now), LeaseAction::Wait { .. }) {
+                        // Nothing is to be written: what a write has failed of is over.
+                        self.publisher.written();
+                        (outrun, pace) = (false, Pace::default());
+                    }
+                }
+                Step::Outrun(_) if !outrun => outrun = true,
+                // Who loses twice in a row has met something else: a proxy, a webhook, an object that no read shows.
+                Step::Outrun(error) | Step::Failed(error) => {
+                    not_before = now + self.jittered(pace.failed(&error, self.settings()));
                     poll_at = poll_at.max(not_before);
                 }
             }
@@ -248,11 +256,11 @@ impl Elector {
                     outrun = false;
                 }
                 Step::Looked => {}
-                Step::Outrun if !outrun => {
+                Step::Outrun(_) if !outrun => {
                     outrun = true;
                     self.slow_path.increment(1);
                 }
-                Step::Outrun | Step::Failed => renew_at = self.now() + self.jittered(self.settings().pause()),
+                Step::Outrun(_) | Step::Failed(_) => renew_at = self.now() + self.jittered(self.settings().pause()),
             }
         }
     }
@@ -288,7 +296,7 @@ impl Elector {
             if attempt >= RELEASE_TRIES {
                 return Err(error);
             }
-            self.publisher.failed("release", &error);
+            self.publisher.failed(Access::Write, "release", &error);
             tokio::time::sleep(self.jittered(BRIEF)).await;
             if let Ok(seen) = self.lease.look(limit).await {
                 self.looked(seen);
@@ -315,12 +323,12 @@ impl Elector {
                 return match self.lease.look(limit).await {
                     Ok(seen) => {
                         self.looked(seen);
-                        self.publisher.answered();
+                        self.publisher.read();
                         Step::Looked
                     }
                     Err(error) => {
-                        self.publisher.failed("look at", &error);
-                        Step::Failed
+                        self.publisher.failed(Access::Read, "look at", &error);
+                        Step::Failed(error)
                     }
                 };
             }
@@ -329,17 +337,17 @@ impl Elector {
             Ok(lease) => {
                 self.watch.wrote(lease.metadata.resource_version.as_deref());
                 self.lease_view.saw(lease, self.now());
-                self.publisher.answered();
+                self.publisher.written();
                 Step::Held { began }
             }
             Err(error) => {
                 self.lease_view.doubt();
                 if error.is_outrun() {
                     tracing::debug!(lease = self.settings().name, error = %error, "the lease has changed");
-                    return Step::Outrun;
+                    return Step::Outrun(error);
                 }
-                self.publisher.failed("write", &error);
-                Step::Failed
+                self.publisher.failed(Access::Write, "write", &error);
+                Step::Failed(error)
             }
         }
     }

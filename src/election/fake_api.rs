@@ -28,6 +28,7 @@ struct Store {
     history: Vec<(u64, &'static str, Value)>,
     requests: Vec<String>,
     forbid_watch: bool,
+    has_no_namespace: bool,
 }
 
 #[derive(Clone)]
@@ -102,6 +103,11 @@ impl FakeApi {
         self.store.lock().unwrap().forbid_watch = true;
     }
 
+    /// As in a cluster without the Lease's namespace, until it is made.
+    pub(super) fn has_no_namespace(&self, is_missing: bool) {
+        self.store.lock().unwrap().has_no_namespace = is_missing;
+    }
+
     pub(super) fn lease(&self, name: &str) -> Option<Lease> {
         let store = self.store.lock().unwrap();
         store.leases.get(name).map(|lease| serde_json::from_value(lease.clone()).unwrap())
@@ -168,6 +174,12 @@ async fn answer(State((store, changed)): State<Shared>, request: Request<Body>) 
     let mut store = store.lock().unwrap();
     let result = match parts.method {
         Method::GET => store.leases.get(&name).cloned().ok_or((404, "NotFound")),
+        Method::POST if store.has_no_namespace => {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                "reason": "NotFound", "message": "namespaces \"storage\" not found",
+                "details": {"name": "storage", "kind": "namespaces"}});
+            return reply(StatusCode::NOT_FOUND, &status);
+        }
         Method::POST => store.create(body),
         Method::PUT => store.replace(&name, body),
         _ => Err((405, "MethodNotAllowed")),

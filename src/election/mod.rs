@@ -38,6 +38,7 @@ mod fake_api;
 mod gate;
 mod lease_client;
 mod lease_watch;
+mod pace;
 mod publisher;
 mod record;
 mod settings;

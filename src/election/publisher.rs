@@ -9,7 +9,7 @@ use super::lease_client::LeaseError;
 use super::settings::LeaseSettings;
 use super::status::ElectionView;
 use super::term::Term;
-use crate::process::{Clock, error_chain};
+use crate::process::{Clock, FailureLog, error_chain};
 use crate::telemetry::{Meter, names};
 
 /// Publishes the state of an elector.
@@ -19,6 +19,15 @@ pub(super) struct StatusPublisher {
     master: metrics::Gauge,
     lease: String,
     identity: String,
+    failures: FailureLog,
+    clock: Clock,
+}
+
+/// Whether a request reads the Lease or writes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Access {
+    Read,
+    Write,
 }
 
 impl StatusPublisher {
@@ -32,6 +41,8 @@ impl StatusPublisher {
             master,
             lease: settings.name.clone(),
             identity: settings.identity.clone(),
+            failures: FailureLog::default(),
+            clock,
         }
     }
 
@@ -86,15 +97,31 @@ impl StatusPublisher {
         self.view.known().renewed = Some(at);
     }
 
-    /// A request has succeeded: clears the last error.
-    pub(super) fn answered(&self) {
-        self.view.known().last_error = None;
+    /// The Lease was read. An error of a write stays, because it is the reason why nobody leads.
+    pub(super) fn read(&self) {
+        self.view.known().read_error = None;
     }
 
-    pub(super) fn failed(&self, operation: &str, error: &LeaseError) {
+    /// The Lease was written, or another holds it: no error is left.
+    pub(super) fn written(&self) {
+        let mut known = self.view.known();
+        (known.read_error, known.write_error) = (None, None);
+    }
+
+    /// A request has failed: a warning for the first such failure, and then one for each step of a back-off.
+    pub(super) fn failed(&self, access: Access, operation: &str, error: &LeaseError) {
         let (lease, label, error) = (&self.lease, error.label(), error_chain(error));
-        tracing::warn!(lease, operation, label, error, "a request about the lease failed");
-        self.view.known().last_error = Some(error);
+        match self.failures.warns(&format!("{operation} {error}"), self.clock.now()) {
+            Some(left_out) => {
+                tracing::warn!(lease, operation, label, left_out, error, "a request about the lease failed");
+            }
+            None => tracing::debug!(lease, operation, label, error, "a request about the lease failed"),
+        }
+        let mut known = self.view.known();
+        match access {
+            Access::Read => known.read_error = Some(error),
+            Access::Write => known.write_error = Some(error),
+        }
     }
 
     /// Why there is no watch, if there is none.

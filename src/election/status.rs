@@ -29,7 +29,8 @@ pub(super) struct Known {
     pub(super) term: Option<u64>,
     pub(super) renewed: Option<Instant>,
     pub(super) transitions: i32,
-    pub(super) last_error: Option<String>,
+    pub(super) read_error: Option<String>,
+    pub(super) write_error: Option<String>,
     pub(super) watch_error: Option<String>,
 }
 
@@ -76,7 +77,11 @@ impl ElectionView {
             leader: known.leader.clone(),
             renewed_ago: known.term.and(known.renewed).map(|renewed| self.0.clock.now() - renewed),
             transitions: known.transitions,
-            last_error: known.last_error.clone().or_else(|| known.watch_error.clone()),
+            last_error: [&known.read_error, &known.write_error, &known.watch_error]
+                .into_iter()
+                .flatten()
+                .next()
+                .cloned(),
         }
     }
 

@@ -190,6 +190,26 @@ async fn a_standby_whose_watch_is_forbidden_polls_and_says_why() {
     assert!(b.leads().await <= 6 * S);
 }
 
+/// The Lease's namespace is missing, as where the daemon runs outside of the cluster that it serves.
+#[tokio::test(start_paused = true)]
+async fn a_missing_namespace_is_said_and_asked_for_at_a_calm_pace() {
+    let api = FakeApi::start();
+    api.has_no_namespace(true);
+    let mut a = Node::join(&api, "a_1");
+    tokio::time::sleep(40 * S).await;
+    assert!(api.requests().len() <= 14, "{:?}", api.requests());
+    for _ in 0..100 {
+        let error = a.view.status().last_error.unwrap();
+        assert!(error.contains("the cluster has no namespace \"storage\""), "{error}");
+        tokio::time::sleep(S).await;
+    }
+    let series = "csi_control_plane_api_requests_total{verb=\"create\",resource=\"leases\",outcome=\"not_found\"}";
+    assert!(a.meter.render().contains(series), "{}", a.meter.render());
+    api.has_no_namespace(false);
+    assert!(a.leads().await <= 37 * S);
+    assert_eq!(a.view.status().last_error, None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_standby_stops_at_once() {
     let api = FakeApi::start();

@@ -4,6 +4,7 @@
 mod clock;
 pub mod duration;
 mod error_chain;
+mod failure_log;
 mod listen;
 #[cfg(test)]
 pub(crate) mod mem_listener;
@@ -17,6 +18,7 @@ pub mod yaml;
 
 pub use clock::Clock;
 pub use error_chain::{ErrorChain, error_chain};
+pub use failure_log::FailureLog;
 pub use listen::listen;
 pub use permit::{Permit, Permitted};
 pub use rng::Rng;
