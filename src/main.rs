@@ -15,7 +15,7 @@ use csi_control_plane::config::{self, Config, File, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Rng, error_chain, listen};
+use csi_control_plane::process::{Clock, Proxies, Rng, error_chain, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
@@ -255,6 +255,7 @@ async fn serve(
         rng: Rng::system(),
         meter,
         cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
+        proxies: Proxies::read(variables),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),
         instance: Environment::instance(variables),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::ClusterAccess;
 use crate::diagnostics::Door;
-use crate::process::{Clock, Dial, Rng};
+use crate::process::{Clock, Dial, Proxies, Rng};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
 
@@ -21,6 +21,8 @@ pub struct Environment {
     pub meter: Meter,
     /// How to reach the Kubernetes API.
     pub cluster: ClusterAccess,
+    /// The proxies that the environment names.
+    pub proxies: Proxies,
     /// How to reach the driver.
     pub driver: Dial,
     /// The driver's address, for people.

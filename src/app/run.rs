@@ -15,7 +15,7 @@ use crate::cluster::{
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board, Door};
-use crate::process::{ErrorChain, Rng, TaskEnd, TaskEnds, Tasks};
+use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
 
@@ -104,7 +104,8 @@ async fn work(
         leases: Leases::default(),
         clock,
     };
-    let (api_options, client_options) = (ApiOptions::from(&config.kubernetes), client_options(config));
+    let (api_options, client_options) =
+        (ApiOptions::from(&config.kubernetes), client_options(config, environment.proxies));
     let is_clustered = needs_cluster(loaded.roles.keys());
     let beside_driver = LocalContext {
         driver: csi.dialer(),
@@ -355,8 +356,8 @@ async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> Tas
     end
 }
 
-fn client_options(config: &Config) -> ClientOptions {
-    ClientOptions { response_timeout: config.kubernetes.request_timeout, ..ClientOptions::default() }
+fn client_options(config: &Config, proxies: Proxies) -> ClientOptions {
+    ClientOptions { response_timeout: config.kubernetes.request_timeout, proxies, ..ClientOptions::default() }
 }
 
 #[cfg(test)]

@@ -7,27 +7,25 @@
 //! With a [`Dial`] (sandbox, simulation) the clients use plain HTTP over the dialled byte stream, with tokio's clock.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, USER_AGENT};
+use http::header::{AUTHORIZATION, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube::client::{Body, ClientBuilder, ConfigExt as _, RustlsTlsError};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
+use tracing::{info, warn};
 
-use crate::process::{BoxedIo, Dial};
+use super::route::{DialConnector, Route};
+use crate::process::{Dial, Proxies, Proxy, ProxyError, error_chain};
 
 /// The user agent in the API's audit log.
 const AGENT: &str = concat!("csi-control-plane/", env!("CARGO_PKG_VERSION"));
@@ -72,6 +70,8 @@ pub struct ClientOptions {
     /// Pause between the starts of two watches of the same kind, so that a server that closes each watch at once is not
     /// called in a loop.
     pub watch_pace: Duration,
+    /// The proxies of the environment, for a kubeconfig without `proxy-url` and for the pod's service account.
+    pub proxies: Proxies,
 }
 
 impl Default for ClientOptions {
@@ -81,6 +81,7 @@ impl Default for ClientOptions {
             response_timeout: Duration::from_secs(60),
             keepalive: Duration::from_secs(20),
             watch_pace: Duration::from_secs(1),
+            proxies: Proxies::default(),
         }
     }
 }
@@ -121,12 +122,9 @@ pub enum ConnectError {
     /// Neither a kubeconfig nor a service account was found.
     #[error("found neither a kubeconfig nor a pod's service account")]
     Infer(#[source] Box<kube::config::InferConfigError>),
-    /// A proxy is configured.
-    #[error(
-        "the API server would be reached through the proxy {0}, and proxies are not supported: remove `proxy-url` from the \
-         kubeconfig, or unset HTTPS_PROXY and https_proxy for this process (NO_PROXY has no effect here)"
-    )]
-    Proxy(String),
+    /// What is configured is no proxy.
+    #[error("cannot reach the Kubernetes API through a proxy")]
+    Proxy(#[source] ProxyError),
     /// The credentials or certificates cannot be used.
     #[error("cannot use the credentials for the Kubernetes API")]
     Credentials(#[source] Box<kube::Error>),
@@ -161,10 +159,7 @@ impl Clients {
     pub async fn connect(access: &ClusterAccess, options: &ClientOptions) -> Result<Self, ConnectError> {
         match access {
             ClusterAccess::Endpoint { dial, token } => Self::over(dial, token.as_deref(), options),
-            ClusterAccess::Inferred => {
-                let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
-                Self::from_config(&config, options)
-            }
+            ClusterAccess::Inferred => Self::from_config(&inferred().await?, options),
             ClusterAccess::Kubeconfig(path) => Self::from_config(&kubeconfig(path).await?, options),
         }
     }
@@ -200,11 +195,12 @@ impl Clients {
         })
     }
 
-    fn from_config(config: &kube::Config, options: &ClientOptions) -> Result<Self, ConnectError> {
+    fn from_config(Access { config, proxy_url }: &Access, options: &ClientOptions) -> Result<Self, ConnectError> {
         // An error means that a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        if let Some(proxy) = &config.proxy_url {
-            return Err(ConnectError::Proxy(proxy.host().unwrap_or_default().to_owned()));
+        let proxy = proxy(&config.cluster_url, proxy_url.as_deref(), &options.proxies)?;
+        if let Some(proxy) = &proxy {
+            info!(%proxy, "the Kubernetes API is reached through a proxy");
         }
         let namespace = config.default_namespace.clone();
         let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
@@ -220,12 +216,20 @@ impl Clients {
             // With HTTP/2, all requests would wait for a dead peer. An HTTP/1.1 connection has one request and is
             // dropped with it.
             pool.http2_keep_alive_interval(options.keepalive).http2_keep_alive_timeout(options.connect_timeout);
-            let http = pool.build::<_, Body>(https(tcp, tls.clone(), config.tls_server_name.as_deref(), versions)?);
+            let route = Route::new(tcp, proxy.clone(), &tls, options.connect_timeout);
+            let authorization = route.authorization(&config.cluster_url);
+            let http = pool.build::<_, Body>(https(route, tls.clone(), config.tls_server_name.as_deref(), versions)?);
             let service = ServiceBuilder::new()
                 .layer(config.base_uri_layer())
                 .option_layer(config.auth_layer()?)
                 .layer(config.extra_headers_layer()?)
                 .map_err(BoxError::from)
+                .map_request(move |mut request: Request<Body>| {
+                    if let Some(value) = &authorization {
+                        request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
+                    }
+                    request
+                })
                 .service(http);
             Ok(guarded(service, &namespace, options))
         };
@@ -240,10 +244,68 @@ impl Clients {
     }
 }
 
-async fn kubeconfig(path: &Path) -> Result<kube::Config, ConnectError> {
+/// The API's address and credentials, and the proxy that the kubeconfig itself names.
+struct Access {
+    config: kube::Config,
+    proxy_url: Option<String>,
+}
+
+async fn kubeconfig(path: &Path) -> Result<Access, ConnectError> {
     let failed = |source| ConnectError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let file = Kubeconfig::read_from(path).map_err(failed)?;
-    kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(failed)
+    read(file).await.map_err(failed)
+}
+
+async fn inferred() -> Result<Access, ConnectError> {
+    let access = match Kubeconfig::read() {
+        Ok(file) => read(file).await.ok(),
+        Err(_) => None,
+    };
+    if let Some(mut access) = access {
+        access.config.apply_debug_overrides();
+        return Ok(access);
+    }
+    let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
+    Ok(Access { config, proxy_url: None })
+}
+
+/// kube puts `HTTPS_PROXY` in the place of a `proxy-url` that is not there, without a look at `NO_PROXY`: [`Proxies`] decides.
+async fn read(mut file: Kubeconfig) -> Result<Access, KubeconfigError> {
+    let proxy_url = cluster(&mut file).and_then(|cluster| cluster.proxy_url.clone()).filter(|url| !url.is_empty());
+    let made = kube::Config::from_custom_kubeconfig(file.clone(), &KubeConfigOptions::default()).await;
+    let mut config = match made {
+        // Of the variable: it may be that `NO_PROXY` makes it meaningless.
+        Err(KubeconfigError::ParseProxyUrl(_)) if proxy_url.is_none() => {
+            if let Some(cluster) = cluster(&mut file) {
+                cluster.proxy_url = Some("http://none.invalid".to_owned());
+            }
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        made => made?,
+    };
+    config.proxy_url = None;
+    Ok(Access { config, proxy_url })
+}
+
+/// The cluster of the current context.
+fn cluster(file: &mut Kubeconfig) -> Option<&mut kube::config::Cluster> {
+    let context = file.contexts.iter().find(|context| Some(&context.name) == file.current_context.as_ref())?;
+    let name = &context.context.as_ref()?.cluster;
+    file.clusters.iter_mut().find(|cluster| cluster.name == *name)?.cluster.as_mut()
+}
+
+/// The proxy for the API server: as client-go, the kubeconfig's `proxy-url` whatever `NO_PROXY` says, else the variables.
+fn proxy(server: &Uri, proxy_url: Option<&str>, variables: &Proxies) -> Result<Option<Proxy>, ConnectError> {
+    if let Some(url) = proxy_url {
+        return Proxy::parse(url, "`proxy-url` of the kubeconfig").map(Some).map_err(ConnectError::Proxy);
+    }
+    match variables.of(server) {
+        Err(error @ ProxyError::Address { .. }) => {
+            warn!(error = error_chain(&error), "the Kubernetes API is reached without a proxy, as kubectl does");
+            Ok(None)
+        }
+        found => found.map_err(ConnectError::Proxy),
+    }
 }
 
 /// Connection pools with tokio's clock, so that a simulation controls their time.
@@ -268,11 +330,11 @@ enum Versions {
 }
 
 fn https(
-    tcp: HttpConnector,
+    route: Route,
     tls: rustls::ClientConfig,
     server_name: Option<&str>,
     versions: Versions,
-) -> Result<HttpsConnector<HttpConnector>, kube::Error> {
+) -> Result<HttpsConnector<Route>, kube::Error> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match server_name {
         None => builder,
@@ -283,8 +345,8 @@ fn https(
         }
     };
     Ok(match versions {
-        Versions::Any => builder.enable_all_versions().wrap_connector(tcp),
-        Versions::One => builder.enable_http1().wrap_connector(tcp),
+        Versions::Any => builder.enable_all_versions().wrap_connector(route),
+        Versions::One => builder.enable_http1().wrap_connector(route),
     })
 }
 
@@ -337,61 +399,5 @@ impl Pace {
         let start = (*slot).max(now);
         *slot = start + self.gap;
         Some(start)
-    }
-}
-
-/// Opens connections with a [`Dial`].
-#[derive(Clone)]
-struct DialConnector {
-    dial: Dial,
-    timeout: Duration,
-}
-
-impl Service<Uri> for DialConnector {
-    type Response = TokioIo<Dialed>;
-    type Error = Box<dyn Error + Send + Sync>;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { dial, timeout: limit } = self.clone();
-        Box::pin(async move {
-            match timeout(limit, dial.dial()).await {
-                Ok(stream) => Ok(TokioIo::new(Dialed(stream?))),
-                Err(_) => Err(BoxError::from(NoAnswer(limit))),
-            }
-        })
-    }
-}
-
-/// A dialled stream, as hyper's connection pool wants it.
-struct Dialed(BoxedIo);
-
-impl Connection for Dialed {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
-
-impl AsyncRead for Dialed {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Dialed {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

@@ -33,6 +33,7 @@ mod packed_map;
 pub mod patch;
 pub mod quantity;
 pub mod rbac;
+mod route;
 mod scope;
 mod shares;
 mod slots;

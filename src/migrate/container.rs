@@ -138,12 +138,12 @@ pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, 
 fn variables(old: &[Old<'_>], notes: &mut Vec<String>) -> Value {
     let named = |entry: &Value| string(entry, "name").unwrap_or_default().to_owned();
     let mut variables = union(old, "env", named, notes);
-    let is_proxy = |name: &String| ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].contains(&&*name.to_uppercase());
+    let is_proxy = |name: &String| ["HTTP_PROXY", "HTTPS_PROXY"].contains(&&*name.to_uppercase());
     let proxies: Vec<String> = variables.iter().map(named).filter(is_proxy).collect();
     if !proxies.is_empty() {
         notes.push(format!(
-            "env: {} is copied. With the pod's service account the daemon reaches the Kubernetes API without a proxy; with a kubeconfig it \
-             refuses to start beside this variable: then remove it from the container",
+            "env: {} is copied: as the sidecars, the daemon reaches the Kubernetes API through this proxy unless NO_PROXY lists the API \
+             server",
             proxies.join(" and ")
         ));
     }

@@ -130,12 +130,22 @@ fn what_the_kubelet_does_with_the_container_is_kept_and_a_proxy_is_told() {
     let text = attacher("[--csi-address=/csi/s]").replace(
         "image: x/csi-attacher:v4",
         "image: x/csi-attacher:v4\n        imagePullPolicy: Always\n        terminationMessagePolicy: FallbackToLogsOnError\n        \
-         lifecycle: {preStop: {sleep: {seconds: 5}}}\n        env: [{name: HTTPS_PROXY, value: proxy}]",
+         lifecycle: {preStop: {sleep: {seconds: 5}}}\n        env: [{name: HTTPS_PROXY, value: proxy}, {name: no_proxy, value: .svc}]",
     );
     let Outcome { report, files } = migrate(&wanted(&text));
     let workload = files.unwrap().workload;
-    for kept in ["imagePullPolicy: Always", "terminationMessagePolicy: FallbackToLogsOnError", "seconds: 5"] {
+    for kept in [
+        "HTTPS_PROXY",
+        "no_proxy",
+        "imagePullPolicy: Always",
+        "terminationMessagePolicy: FallbackToLogsOnError",
+        "seconds: 5",
+    ] {
         assert!(workload.contains(kept), "{kept} in\n{workload}");
     }
-    assert!(report.notes.iter().any(|note| note.starts_with("env: HTTPS_PROXY is copied")), "{:?}", report.notes);
+    assert!(
+        report.notes.iter().any(|note| note.starts_with("env: HTTPS_PROXY is copied: as the sidecars")),
+        "{:?}",
+        report.notes
+    );
 }

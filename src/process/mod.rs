@@ -9,10 +9,12 @@ mod listen;
 #[cfg(test)]
 pub(crate) mod mem_listener;
 mod permit;
+mod proxy;
 mod rng;
 mod section;
 mod tasks;
 mod transport;
+mod tunnel;
 pub mod watch;
 pub mod yaml;
 
@@ -21,7 +23,9 @@ pub use error_chain::{ErrorChain, error_chain};
 pub use failure_log::FailureLog;
 pub use listen::listen;
 pub use permit::{Permit, Permitted};
+pub use proxy::{Proxies, Proxy, ProxyError};
 pub use rng::Rng;
 pub use section::{Fault, Faults, Section};
 pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};
+pub use tunnel::{TunnelError, reach, tunnel};

@@ -21,7 +21,7 @@ use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::diagnostics::Door;
-use crate::process::{Clock, Dial, Rng, Tasks, watch};
+use crate::process::{Clock, Dial, Proxies, Rng, Tasks, watch};
 use crate::roles::{self, Instance};
 use crate::telemetry::{Meter, TelemetryState};
 
@@ -257,6 +257,7 @@ impl TestBed {
             rng: self.rng.clone(),
             meter: meter.clone(),
             cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
+            proxies: Proxies::default(),
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
             instance,

@@ -11,7 +11,7 @@ use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle,
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::diagnostics::Door;
-use csi_control_plane::process::{Clock, Dial, Rng};
+use csi_control_plane::process::{Clock, Dial, Proxies, Rng};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::api::tcp_connections;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
@@ -228,6 +228,7 @@ impl Transport {
             rng: Rng::system(),
             meter: roles::metrics::meter(),
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
+            proxies: Proxies::default(),
             driver,
             endpoint: loaded.config.csi.endpoint.clone(),
             instance,

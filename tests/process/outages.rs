@@ -120,3 +120,29 @@ async fn an_api_that_knows_the_token_no_more_is_shown() {
     let daemon = theatre.program("daemon-unknown", |_| {});
     is_visible(&daemon, "Unauthorized").await;
 }
+
+#[tokio::test]
+async fn proxy_variables_beside_a_kubeconfig_are_heeded_as_kubectl_heeds_them() {
+    let theatre = Theatre::open().await;
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let proxy = format!("http://me:secret@{}", closed.local_addr().unwrap());
+    let variables = [("HTTPS_PROXY", &*proxy), ("HTTP_PROXY", &proxy), ("NO_PROXY", "127.0.0.1")];
+    // Nobody listens there, and the API is reached all the same.
+    let mut daemon = theatre.daemon_under("daemon", &variables, |_| {});
+    theatre.attach("pv-1");
+    theatre.attached("pv-1").await;
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
+
+    let path = theatre.path("elsewhere.kubeconfig");
+    kubeconfig::write(&path, "http://api.example.test:8080", None).unwrap();
+    let mut daemon = theatre.daemon_under("other", &variables, |config| {
+        config["kubernetes"]["kubeconfig"] = path.to_str().unwrap().into();
+    });
+    let address = closed.local_addr().unwrap();
+    is_visible(&daemon, &format!("cannot connect to the proxy http://{address} (HTTP_PROXY)")).await;
+    assert!(!daemon.stderr().contains("secret"), "{}", daemon.stderr());
+    daemon.signal("TERM").await;
+    daemon.exit().await;
+}

@@ -7,7 +7,9 @@ mod events;
 mod fanout;
 mod kinds;
 mod objects;
+mod proxies;
 mod subscriptions;
+mod wire;
 
 use std::convert::Infallible;
 use std::io;
