@@ -195,7 +195,8 @@ impl Elector {
                     if matches!(self.action(now), LeaseAction::Wait { .. }) {
                         // Nothing is to be written: what a write has failed of is over.
                         self.publisher.written();
-                        (outrun, pace) = (false, Pace::default());
+                        outrun = false;
+                        pace.reset();
                     }
                 }
                 Step::Outrun(_) if !outrun => outrun = true,

@@ -85,10 +85,9 @@ impl LeaseError {
     /// The name for metrics and the log: the same names as for other requests, because one alert covers both.
     pub fn label(&self) -> &'static str {
         match self {
-            Self::NoNamespace { .. } => "not_found",
             Self::Refused { code: 401, .. } => "unauthorized",
             Self::Refused { code: 403, .. } => "forbidden",
-            Self::Refused { code: 404, .. } => "not_found",
+            Self::NoNamespace { .. } | Self::Refused { code: 404, .. } => "not_found",
             Self::Refused { code: 409, .. } => "conflict",
             Self::Refused { code: 410, .. } => "gone",
             Self::Refused { code: 422, .. } => "invalid",

@@ -111,11 +111,10 @@ impl StatusPublisher {
     /// A request has failed: a warning for the first such failure, and then one for each step of a back-off.
     pub(super) fn failed(&self, access: Access, operation: &str, error: &LeaseError) {
         let (lease, label, error) = (&self.lease, error.label(), error_chain(error));
-        match self.failures.warns(&format!("{operation} {error}"), self.clock.now()) {
-            Some(left_out) => {
-                tracing::warn!(lease, operation, label, left_out, error, "a request about the lease failed");
-            }
-            None => tracing::debug!(lease, operation, label, error, "a request about the lease failed"),
+        if let Some(left_out) = self.failures.warns(&format!("{operation} {error}"), self.clock.now()) {
+            tracing::warn!(lease, operation, label, left_out, error, "a request about the lease failed");
+        } else {
+            tracing::debug!(lease, operation, label, error, "a request about the lease failed");
         }
         let mut known = self.view.known();
         match access {

@@ -85,7 +85,7 @@ pub(super) fn http_proxy(does: Does) -> (SocketAddr, Receiver<String>) {
         match does {
             Does::Connect(server) => {
                 let _ = reader.get_mut().write_all(b"HTTP/1.0 200 Connection established\r\n\r\n");
-                join(reader.into_inner(), server);
+                join(&reader.into_inner(), server);
             }
             Does::Say(text) => drop(reader.get_mut().write_all(text.as_bytes())),
             Does::Serve | Does::Wait => std::thread::sleep(Duration::from_secs(30)),
@@ -129,19 +129,19 @@ pub(super) fn socks_proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) 
         let port = read(2);
         sender.send(format!("{name}:{}", u16::from_be_bytes([port[0], port[1]]))).unwrap();
         (&stream).write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-        join(stream, server);
+        join(&stream, server);
     };
     (accept(serve), asked)
 }
 
-fn join(client: TcpStream, server: SocketAddr) {
+fn join(client: &TcpStream, server: SocketAddr) {
     let server = TcpStream::connect(server).unwrap();
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     std::thread::spawn(move || {
         let _ = io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Write);
     });
-    let _ = io::copy(&mut &server, &mut &client);
+    let _ = io::copy(&mut &server, &mut &*client);
     let _ = client.shutdown(Shutdown::Both);
 }
 

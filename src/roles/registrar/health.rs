@@ -69,7 +69,7 @@ async fn serve_at(cx: &LocalContext, address: SocketAddr, shown: &Shown, stop: &
     info!(address = %bound, "answering probes of the registration");
     shown.change(|shown| shown.health = Some(bound.to_string()));
     serve_routes(NAME, listener, routes(shown.clone()), cx.board.clone(), cx.meter.clone(), stop.clone()).await;
-    pending().await
+    pending::<()>().await;
 }
 
 /// Listens as soon as the address is free. Only another reason is another line in the log.

@@ -220,7 +220,7 @@ impl<'a> Work<'a> {
 
     /// The directory of the announced socket, else the one for the next.
     fn directory(&self) -> &Path {
-        self.ours.as_ref().map_or(Path::new(&self.section.directory), |ours| &ours.directory)
+        self.ours.as_ref().map_or_else(|| Path::new(&self.section.directory), |ours| &ours.directory)
     }
 
     /// The path of the socket: that of the announced driver, else of the one that was seen.

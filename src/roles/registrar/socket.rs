@@ -143,7 +143,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let bind = |name: &str| drop(std::os::unix::net::UnixListener::bind(folder.path().join(name)).unwrap());
         let others = [".demo.csi.two-reg.sock.a", ".demo.csi-reg.sock.two-reg.sock.a", "demo.csi.two-reg.sock"];
-        others.iter().for_each(|name| bind(name));
+        for name in others {
+            bind(name);
+        }
         bind(".demo.csi-reg.sock.left");
         fs::write(folder.path().join(".demo.csi-reg.sock.file"), "precious").unwrap();
         let sorted = || {
