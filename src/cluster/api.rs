@@ -28,12 +28,12 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
-use super::clients::NoAnswer;
 use super::config::KubernetesSection;
 use super::error::{ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
 use super::patch::Patch;
+use super::route::NoAnswer;
 use super::slots::Slots;
 use crate::process::{Permit, Permitted};
 use crate::telemetry::{Meter, names as metric};

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
 use tracing::{info, warn};
 
-use super::route::{DialConnector, Route};
+use super::route::{DialConnector, NoAnswer, Route};
 use crate::process::{Dial, Proxies, Proxy, ProxyError, error_chain};
 
 /// The user agent in the API's audit log.
@@ -148,11 +148,6 @@ impl ConnectError {
 
 /// hyper's response, whatever the connection.
 type Answer = <legacy::Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
-
-/// The server did not begin to answer.
-#[derive(Debug, thiserror::Error)]
-#[error("no answer within {0:?}")]
-pub(super) struct NoAnswer(pub(super) Duration);
 
 impl Clients {
     /// Reads the credentials and creates the clients. They connect at their first request.

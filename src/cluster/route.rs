@@ -15,8 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::timeout;
 use tower::{BoxError, Service, ServiceExt as _};
 
-use super::clients::NoAnswer;
 use crate::process::{BoxedIo, Dial, Proxy, reach, tunnel};
+
+/// The server did not begin to answer.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+pub(super) struct NoAnswer(pub(super) Duration);
 
 /// Opens connections over TCP, through a proxy if there is one.
 #[derive(Clone)]

@@ -27,10 +27,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::cache::Cache;
-use super::clients::NoAnswer;
 use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
+use super::route::NoAnswer;
 use super::scope::{WatchScope, Wish};
 use crate::process::{Clock, Rng, error_chain, watch};
 
