@@ -64,7 +64,7 @@ fn the_defaults_of_the_sidecars_version_are_kept() {
 fn groups_of_snapshots_stay_on_or_off_whichever_version_said_so() {
     let groups = |version: &str, arguments: &str| {
         let text = format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: n}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: ns}}\nspec:\n  template:\n    spec:\n      containers:\n      \
              - {{name: s, image: \"x/csi-snapshotter:{version}\", args: [--csi-address=/csi/s, --leader-election{arguments}]}}\n"
         );
         let Outcome { report, files } = migrate(&wanted(&text));
