@@ -46,6 +46,17 @@ impl Causes {
         self.0 & cause.bit() != 0
     }
 
+    /// Whether there is none.
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These, but for `cause`.
+    #[must_use]
+    pub(super) fn without(self, cause: Cause) -> Self {
+        Self(self.0 & !cause.bit())
+    }
+
     /// The causes, in their order.
     pub fn iter(self) -> impl Iterator<Item = Cause> {
         Cause::ALL.into_iter().filter(move |cause| self.contains(*cause))

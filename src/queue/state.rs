@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::cause::{Activation, Causes, Outcome};
+use super::cause::{Activation, Cause, Causes, Outcome};
 
 /// Every key that has not settled.
 #[derive(Debug)]
@@ -243,6 +243,24 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         lane.leave(running.slot);
         lane.enter(slot, key);
         running.slot = slot;
+    }
+
+    /// A run reads now what it decides from. What was added since it began because something had changed is in what it
+    /// reads: that would only run the key again without news, and end the back-off if the run fails. Other causes and
+    /// another epoch stay.
+    pub(super) fn observe(&mut self, key: &K, run: u64) {
+        let Some(item) = self.items.get_mut(key) else { return };
+        let epoch = item.epoch;
+        // A forgotten run reads for nothing: its key is still to be run.
+        let Some(running) = item.running(run).filter(|running| !running.forgotten) else { return };
+        let Some(next) = running.next.as_mut().filter(|next| next.epoch == epoch) else { return };
+        next.causes = next.causes.without(Cause::Changed);
+        next.urgent = next.causes.iter().any(Cause::is_urgent);
+        let lane = next.lane;
+        if next.causes.is_empty() {
+            running.next = None;
+        }
+        item.lane = lane;
     }
 
     /// Notes what a run last said, for the status page.

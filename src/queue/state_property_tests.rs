@@ -113,6 +113,38 @@ proptest! {
         prop_assert_eq!(state.next_timer(), None);
     }
 
+    /// One attempt reads several times before it calls the driver, which refuses, and the events of a burst arrive between its
+    /// steps in any order: only an event after the last read runs the key again before the back-off has ended.
+    #[test]
+    fn a_burst_around_the_reads_of_an_attempt_costs_one_call_for_each_failure(
+        bursts in prop::collection::vec(prop::collection::vec(any::<bool>(), 0..8), 1..8),
+    ) {
+        let mut rig = Rig::new(&[1]);
+        rig.add("a", Cause::Changed, 1);
+        let mut due = Duration::ZERO;
+        for (failures, reads) in bursts.into_iter().enumerate() {
+            let start = rig.start().unwrap();
+            prop_assert!(rig.now >= due, "the driver is called before the back-off has ended");
+            let mut is_news = false;
+            for is_read in reads {
+                if is_read {
+                    rig.state.observe(&"a", start.run);
+                } else {
+                    rig.add("a", Cause::Changed, 1);
+                }
+                is_news = !is_read;
+            }
+            rig.finish(&start, RETRY);
+            if is_news {
+                due = rig.now;
+            } else {
+                due = rig.now + (S * 2u32.pow(u32::try_from(failures).unwrap())).min(300 * S);
+                prop_assert!(rig.start().is_none());
+                rig.wait();
+            }
+        }
+    }
+
     /// attacher I9, with a jitter and causes of every kind but urgent ones.
     #[test]
     fn gaps_between_failures_never_fall_short_of_the_back_off(

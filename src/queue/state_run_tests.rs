@@ -97,3 +97,50 @@ fn of_what_is_added_during_a_run_one_urgent_cause_is_enough_to_run_again_at_once
         assert_eq!(rig.start().is_some(), runs_now, "{causes:?}");
     }
 }
+
+#[test]
+fn a_change_that_a_run_reads_runs_the_key_no_second_time_and_one_that_comes_later_does() {
+    for (is_read, outcome, expected) in [
+        (true, RETRY, None),
+        (true, Outcome::Settled, None),
+        (false, RETRY, Some("a")),
+        (false, Outcome::Settled, Some("a")),
+    ] {
+        let mut rig = Rig::new(&[1]);
+        rig.add("a", Cause::Changed, 1);
+        let run = rig.start().unwrap();
+        if is_read {
+            rig.add("a", Cause::Changed, 1);
+            rig.state.observe(&"a", run.run);
+        } else {
+            rig.state.observe(&"a", run.run);
+            rig.add("a", Cause::Changed, 1);
+        }
+        rig.finish(&run, outcome);
+        assert_eq!(rig.start().map(|start| start.key), expected, "{is_read} {outcome:?}");
+    }
+}
+
+#[test]
+fn what_no_read_can_answer_runs_the_key_again_although_the_run_reads_later() {
+    // A drift must be looked at with mistrust, a resync wants its check, and another epoch is other work.
+    for (cause, epoch) in [(Cause::Drift, 1), (Cause::Resync, 1), (Cause::Changed, 2)] {
+        let mut rig = Rig::new(&[1]);
+        rig.add("a", Cause::Changed, 1);
+        let run = rig.start().unwrap();
+        rig.add("a", Cause::Changed, 1);
+        rig.add("a", cause, epoch);
+        rig.state.observe(&"a", run.run);
+        rig.finish(&run, Outcome::Settled);
+        assert!(rig.start().is_some_and(|start| start.causes.contains(cause)), "{cause:?} {epoch}");
+    }
+    // Forgotten and added again, as when an object is deleted and restored.
+    let mut rig = Rig::new(&[1]);
+    rig.add("a", Cause::Changed, 1);
+    let run = rig.start().unwrap();
+    rig.state.forget(&"a");
+    rig.add("a", Cause::Changed, 1);
+    rig.state.observe(&"a", run.run);
+    rig.finish(&run, Outcome::Settled);
+    assert!(rig.start().is_some());
+}

@@ -58,6 +58,12 @@ impl<K: Key> Ticket<K> {
         self.start.waited
     }
 
+    /// The handler is about to read what it decides from. A change that woke the key before is in what it reads, and does not
+    /// run the key again.
+    pub fn observes(&self) {
+        self.inner.lock().state.observe(&self.start.key, self.start.run);
+    }
+
     /// Sets the note for the status page: why the key has not settled. It stays until the key settles or the note is
     /// replaced.
     pub fn note(&self, note: impl Into<String>) {

@@ -63,6 +63,12 @@ pub trait Reconciler: Send + Sync + 'static {
     /// only the loss of the Lease does.
     fn has_answer(&self, state: &Self::State) -> bool;
 
+    /// Whether the attempt has failed and only records that: what it observes from now on does not change its outcome, and a
+    /// change that comes now wakes the key again.
+    fn has_failed(&self, _: &Self::State) -> bool {
+        false
+    }
+
     /// Performs one step. It does not change the state.
     fn perform(
         &self,
@@ -212,6 +218,10 @@ async fn work<R: Reconciler>(
     attempt: &mut Attempt<'_, R::Key>,
 ) -> Result<R::End, Stop<R::Reason>> {
     for _ in 0..MAX_STEPS {
+        if !reconciler.has_failed(state) {
+            // Before the read: what changes after it is news.
+            attempt.ticket.observes();
+        }
         let view = reconciler.observe(attempt.ticket.key(), state);
         let step = match reconciler.next_step(&view, state) {
             Next::Done(end) => return Ok(end),

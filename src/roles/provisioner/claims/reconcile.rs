@@ -109,6 +109,10 @@ impl Reconciler for ClaimReconciler {
         state.known.has_answer()
     }
 
+    fn has_failed(&self, state: &State) -> bool {
+        state.failure.is_some()
+    }
+
     async fn perform(
         &self,
         step: Step,

@@ -94,6 +94,10 @@ impl Reconciler for Expansions {
         state.progress.has_answer()
     }
 
+    fn has_failed(&self, state: &State) -> bool {
+        state.progress.refused.is_some()
+    }
+
     async fn perform(
         &self,
         step: Step,

@@ -130,6 +130,10 @@ impl Reconciler for Modifications {
         state.progress.has_answer()
     }
 
+    fn has_failed(&self, state: &State) -> bool {
+        state.progress.refused.is_some()
+    }
+
     async fn perform(
         &self,
         step: Step,

@@ -115,6 +115,10 @@ impl<K: Driven> Reconciler for Contents<K> {
         state.has_answer(self.0.memory.is_unanswered(&state.uid))
     }
 
+    fn has_failed(&self, state: &State) -> bool {
+        state.progress.failure.is_some()
+    }
+
     async fn perform(
         &self,
         step: Step,
