@@ -1,7 +1,7 @@
 //! Which Kubernetes Events must be written: deduplicated, counted, bounded. Pure.
 //!
 //! The same message about the same object is one Event: it is written at its first occurrence, then counted, and the
-//! count is written at most every five minutes. A driver that puts a request ID into each error produces a new message
+//! count is written at most every five minutes, or every ten seconds for who wants to see each attempt. A driver that puts a request ID into each error produces a new message
 //! every time, so each object also has a rate limit, as in client-go. Other Events are dropped, so the queue is
 //! bounded. Times are durations since the recorder started.
 
@@ -20,7 +20,9 @@ use super::names::{NAMESPACE_OF_CLUSTER_EVENTS, ObjectName};
 /// Number of remembered Events. With a few hundred bytes each this stays below a megabyte.
 const CAPACITY: usize = 1024;
 /// Pause between two writes of one Event's count.
-const RECOUNT: Duration = Duration::from_secs(300);
+pub(super) const RECOUNT: Duration = Duration::from_secs(300);
+/// The same for a role that writes an Event for every attempt: who asks for that watches an object, and waits for the count.
+pub(super) const RECOUNT_SOON: Duration = Duration::from_secs(10);
 /// The server deletes Events after an hour; a later occurrence is a new Event.
 const FORGET: Duration = Duration::from_secs(3600);
 /// Different Events about one object: this many in a burst, then one every five minutes.
@@ -104,6 +106,8 @@ pub(super) struct Entry<P> {
     pub(super) target: EventTarget,
     pub(super) kind: EventKind,
     pub(super) priority: EventPriority,
+    /// Pause between two writes of its count.
+    recount: Duration,
     pub(super) permit: P,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
@@ -170,7 +174,7 @@ impl<P: Clone> EventBook<P> {
         &mut self,
         key: Key,
         target: &EventTarget,
-        (kind, priority): (EventKind, EventPriority),
+        (kind, priority, recount): (EventKind, EventPriority, Duration),
         permit: P,
         now: Duration,
         wall: Timestamp,
@@ -180,6 +184,11 @@ impl<P: Clone> EventBook<P> {
         {
             entry.seen = entry.seen.saturating_add(1);
             (entry.last, entry.last_seen, entry.permit) = (wall, now, permit);
+            // A reload may have changed what the role writes.
+            if recount < entry.recount {
+                entry.due = entry.due.min(now + recount);
+            }
+            entry.recount = recount;
             return Noted::Counted;
         }
         self.entries.remove(&key);
@@ -192,6 +201,7 @@ impl<P: Clone> EventBook<P> {
             target: target.clone(),
             kind,
             priority,
+            recount,
             permit,
             first: wall,
             last: wall,
@@ -231,7 +241,7 @@ impl<P: Clone> EventBook<P> {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.written = Some((name, count));
             entry.failures = 0;
-            entry.due = now + RECOUNT;
+            entry.due = now + entry.recount;
         }
     }
 
@@ -292,128 +302,5 @@ impl<P: Clone> EventBook<P> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(uid: &str) -> EventTarget {
-        EventTarget {
-            api_version: "v1".into(),
-            kind: "PersistentVolumeClaim".into(),
-            namespace: Some("shop".into()),
-            name: "data".into(),
-            uid: uid.into(),
-        }
-    }
-
-    fn note(book: &mut EventBook<()>, uid: &str, text: &str, now: u64) -> Noted {
-        note_at(book, EventPriority::Usual, uid, text, now)
-    }
-
-    fn note_at(book: &mut EventBook<()>, priority: EventPriority, uid: &str, text: &str, now: u64) -> Noted {
-        let key = Key { component: "c".into(), uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
-        let wall = Timestamp::from_second(i64::try_from(now).unwrap()).unwrap();
-        book.note(key, &target(uid), (EventKind::Warning, priority), (), Duration::from_secs(now), wall)
-    }
-
-    fn next(book: &EventBook<()>, now: u64) -> Next {
-        book.next(Duration::from_secs(now))
-    }
-
-    fn write(book: &mut EventBook<()>, now: u64) -> Key {
-        let Next::Write(key) = next(book, now) else { panic!("nothing is due at {now}") };
-        let seen = book.get(&key).unwrap().seen;
-        book.wrote(&key, ObjectName::namespaced("shop", "e"), seen, Duration::from_secs(now));
-        key
-    }
-
-    #[test]
-    fn a_repeated_error_is_one_event_whose_count_is_written_every_five_minutes() {
-        let mut book = EventBook::new();
-        assert_eq!(note(&mut book, "u", "disk is gone", 0), Noted::Owed);
-        write(&mut book, 0);
-        for second in 1..100 {
-            assert_eq!(note(&mut book, "u", "disk is gone", second), Noted::Counted);
-        }
-        assert_eq!(next(&book, 100), Next::WaitUntil(Duration::from_secs(300)));
-        let key = write(&mut book, 300);
-        assert_eq!(book.get(&key).unwrap().written.as_ref().unwrap().1, 100);
-        assert_eq!(next(&book, 301), Next::Nothing);
-    }
-
-    #[test]
-    fn events_are_written_in_the_order_in_which_they_happened() {
-        let mut book = EventBook::new();
-        note(&mut book, "u2", "first", 0);
-        note(&mut book, "u1", "second", 0);
-        assert_eq!(write(&mut book, 1).note, "first");
-        assert_eq!(write(&mut book, 1).note, "second");
-    }
-
-    #[test]
-    fn an_event_of_low_priority_comes_last_and_not_at_all_in_a_crowd() {
-        let mut book = EventBook::new();
-        assert_eq!(note_at(&mut book, EventPriority::Low, "u1", "all is well", 0), Noted::Owed);
-        note(&mut book, "u2", "trouble", 0);
-        assert_eq!((write(&mut book, 1).note, write(&mut book, 1).note), ("trouble".into(), "all is well".into()));
-        for i in 0..FEW {
-            assert_eq!(note_at(&mut book, EventPriority::Low, &format!("v{i}"), "all is well", 2), Noted::Owed);
-        }
-        assert_eq!(note_at(&mut book, EventPriority::Low, "one more", "all is well", 2), Noted::Dropped);
-        assert_eq!(note(&mut book, "one more", "trouble", 2), Noted::Owed);
-        assert_eq!(write(&mut book, 3).note, "trouble");
-    }
-
-    #[test]
-    fn an_object_with_ever_new_errors_stays_within_its_budget() {
-        let mut book = EventBook::new();
-        let written = (0..100).filter(|i| note(&mut book, "u", &format!("request {i}"), 0) == Noted::Owed).count();
-        assert_eq!(written, BURST as usize);
-        assert_eq!(note(&mut book, "other", "request", 0), Noted::Owed);
-        assert_eq!(note(&mut book, "u", "later", 299), Noted::Dropped);
-        assert_eq!(note(&mut book, "u", "later", 300), Noted::Owed);
-    }
-
-    #[test]
-    fn memory_is_bounded_and_what_is_owed_is_kept() {
-        let mut book = EventBook::new();
-        for i in 0..CAPACITY {
-            assert_eq!(note(&mut book, &format!("u{i}"), "x", 0), Noted::Owed);
-        }
-        assert_eq!(note(&mut book, "one-more", "x", 0), Noted::Dropped);
-        write(&mut book, 1);
-        assert_eq!(note(&mut book, "one-more", "x", 1), Noted::Owed);
-        assert_eq!((book.entries.len(), book.budgets.len() <= CAPACITY), (CAPACITY, true));
-    }
-
-    #[test]
-    fn a_failed_write_is_tried_again_later_and_given_up_in_the_end() {
-        let mut book = EventBook::new();
-        note(&mut book, "u", "x", 0);
-        let Next::Write(key) = next(&book, 0) else { panic!("not due") };
-        assert!(book.failed(&key, Some(Duration::from_secs(7)), Duration::ZERO));
-        assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(7)));
-        for _ in 0..3 {
-            assert!(book.failed(&key, None, Duration::ZERO));
-        }
-        assert!(!book.failed(&key, None, Duration::ZERO));
-        assert_eq!(next(&book, 1000), Next::Nothing);
-    }
-
-    #[test]
-    fn a_server_that_wants_to_be_left_alone_for_ever_is_asked_again_after_a_while() {
-        let mut book = EventBook::new();
-        note(&mut book, "u", "x", 0);
-        let Next::Write(key) = next(&book, 0) else { panic!("not due") };
-        assert!(book.failed(&key, Some(Duration::MAX), Duration::from_secs(1)));
-        assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(301)));
-    }
-
-    #[test]
-    fn what_happens_again_after_the_server_forgot_is_news() {
-        let mut book = EventBook::new();
-        note(&mut book, "u", "x", 0);
-        write(&mut book, 0);
-        assert_eq!(note(&mut book, "u", "x", 3600), Noted::Owed);
-        assert_eq!(write(&mut book, 3600).note, "x");
-    }
-}
+#[path = "event_book_tests.rs"]
+mod tests;

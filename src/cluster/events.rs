@@ -16,7 +16,9 @@ use tracing::{debug, warn};
 
 use super::api::Api;
 use super::error::{ApiError, ApiErrorKind};
-use super::event_book::{Entry, EventBook, EventKind, EventPriority, EventTarget, Key, Next, Noted};
+use super::event_book::{
+    Entry, EventBook, EventKind, EventPriority, EventTarget, Key, Next, Noted, RECOUNT, RECOUNT_SOON,
+};
 use super::names::ObjectName;
 use super::patch::{MESSAGE_LIMIT, Patch, truncate_message};
 use super::rbac::Rule;
@@ -39,6 +41,8 @@ pub struct EventSource {
 #[derive(Clone)]
 pub struct EventRecorder {
     component: Arc<str>,
+    /// Pause between two writes of one Event's count.
+    recount: Duration,
     inner: Arc<Inner>,
 }
 
@@ -59,13 +63,20 @@ impl EventRecorder {
         let (book, news) = (Mutex::new(EventBook::new()), Notify::new());
         let EventSource { component, instance } = source;
         let inner = Arc::new(Inner { api, instance, meter, clock, rng, start: clock.now(), book, news });
-        Self { component: component.into(), inner }
+        Self { component: component.into(), recount: RECOUNT, inner }
     }
 
     /// The same recorder for another component of this process.
     #[must_use]
     pub fn of_component(&self, component: &str) -> Self {
-        Self { component: component.into(), inner: Arc::clone(&self.inner) }
+        Self { component: component.into(), ..self.clone() }
+    }
+
+    /// The same recorder for a role that writes an Event for every attempt: their count is written every ten seconds, and not
+    /// every five minutes.
+    #[must_use]
+    pub fn counting_soon(&self) -> Self {
+        Self { recount: RECOUNT_SOON, ..self.clone() }
     }
 
     /// The rights that writing Events needs.
@@ -75,18 +86,18 @@ impl EventRecorder {
 
     /// Notes an Event. Never waits.
     pub fn record(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
-        self.record_with((kind, EventPriority::Usual), target, reason, note, permit);
+        self.record_with((kind, EventPriority::Usual, self.recount), target, reason, note, permit);
     }
 
     /// Notes an Event that only a person who watches one object misses. It is written after all others, or dropped if more than a
     /// few dozen wait.
     pub fn record_low(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
-        self.record_with((kind, EventPriority::Low), target, reason, note, permit);
+        self.record_with((kind, EventPriority::Low, self.recount), target, reason, note, permit);
     }
 
     fn record_with(
         &self,
-        kind: (EventKind, EventPriority),
+        kind: (EventKind, EventPriority, Duration),
         target: &EventTarget,
         reason: &str,
         note: &str,

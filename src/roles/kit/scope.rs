@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::events::EventsMode;
 use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
 use crate::csi::{Capabilities, Client, SnapshotLocks, VolumeLocks};
 use crate::election::{Fenced, Term};
@@ -61,6 +62,13 @@ impl TermScope {
             clock: role.clock,
             rng: role.rng.clone(),
         }
+    }
+
+    /// The same for a role whose section says which Events it writes.
+    #[must_use]
+    pub fn with_events(self, mode: EventsMode) -> Self {
+        let events = if mode == EventsMode::All { self.events.counting_soon() } else { self.events.clone() };
+        Self { events, ..self }
     }
 
     /// Records an Event, which is sent only while the term lasts.

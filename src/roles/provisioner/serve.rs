@@ -273,7 +273,7 @@ impl Provisioner {
     ) -> Option<impl Future<Output = Result<(), RoleError>> + use<>> {
         let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
-            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
             queue: capacity::queue(role, &section, backoff),
             section,
             backoff,
@@ -331,7 +331,7 @@ impl Provisioner {
         };
         let attaches = capabilities.publish_unpublish();
         Context {
-            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
             rules,
             deletion: deletion::decide::Rules {
                 driver: driver.name.clone(),

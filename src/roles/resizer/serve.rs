@@ -122,7 +122,7 @@ impl Resizer {
             PairCalls::Never => false,
         };
         Context {
-            scope: TermScope::with_timeout(NAME, role, term, section.timeout),
+            scope: TermScope::with_timeout(NAME, role, term, section.timeout).with_events(section.events),
             section: section.clone(),
             stores: self.stores.clone(),
             expand: ExpandRules {

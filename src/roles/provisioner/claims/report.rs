@@ -48,15 +48,24 @@ impl Look<'_> {
     /// The driver is about to be called. Returns whether an Event says so.
     pub(super) fn tell_begins(&self) -> bool {
         debug!(resumed = self.known().is_resumed(), "asking the driver for the volume");
-        self.cx.section.events == EventsMode::All && self.tell_provisioning()
+        let tells_all = self.cx.section.events == EventsMode::All;
+        if tells_all {
+            self.say_provisioning();
+        }
+        tells_all
+    }
+
+    fn say_provisioning(&self) {
+        let claim = &self.known().claim;
+        let note = format!("External provisioner is provisioning volume for claim \"{}\"", claim.key.name);
+        self.cx.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
     }
 
     /// The driver is slow. Writes an Event, if there is none yet, and returns `true`.
     pub(super) fn tell_provisioning(&self) -> bool {
-        let (claim, reported) = (&self.known().claim, &self.known().reported);
-        if !reported.provisioning {
-            let note = format!("External provisioner is provisioning volume for claim \"{}\"", claim.key.name);
-            self.cx.tell_claim(claim, EventKind::Normal, "Provisioning", &note);
+        // With `events: all` the beginning of the attempt has said so.
+        if !self.known().reported.provisioning && self.cx.section.events != EventsMode::All {
+            self.say_provisioning();
         }
         true
     }
@@ -167,7 +176,7 @@ impl Look<'_> {
             cx.capacity.invalidate(&class);
         }
         let news = error.gist();
-        if self.known().reported.failure.as_ref() == Some(&news) {
+        if self.known().reported.failure.as_ref() == Some(&news) && cx.section.events != EventsMode::All {
             return None;
         }
         let note = format!("failed to provision volume: {}", error.told());

@@ -1,0 +1,154 @@
+//! Which Events are written, and when.
+
+use super::*;
+
+fn target(uid: &str) -> EventTarget {
+    EventTarget {
+        api_version: "v1".into(),
+        kind: "PersistentVolumeClaim".into(),
+        namespace: Some("shop".into()),
+        name: "data".into(),
+        uid: uid.into(),
+    }
+}
+
+fn note(book: &mut EventBook<()>, uid: &str, text: &str, now: u64) -> Noted {
+    note_at(book, EventPriority::Usual, uid, text, now)
+}
+
+fn note_at(book: &mut EventBook<()>, priority: EventPriority, uid: &str, text: &str, now: u64) -> Noted {
+    note_for(book, (priority, RECOUNT), uid, text, now)
+}
+
+fn note_for(
+    book: &mut EventBook<()>,
+    (priority, recount): (EventPriority, Duration),
+    uid: &str,
+    text: &str,
+    now: u64,
+) -> Noted {
+    let key = Key { component: "c".into(), uid: uid.into(), reason: "FailedAttach".into(), note: text.into() };
+    let wall = Timestamp::from_second(i64::try_from(now).unwrap()).unwrap();
+    book.note(key, &target(uid), (EventKind::Warning, priority, recount), (), Duration::from_secs(now), wall)
+}
+
+fn next(book: &EventBook<()>, now: u64) -> Next {
+    book.next(Duration::from_secs(now))
+}
+
+fn write(book: &mut EventBook<()>, now: u64) -> Key {
+    let Next::Write(key) = next(book, now) else { panic!("nothing is due at {now}") };
+    let seen = book.get(&key).unwrap().seen;
+    book.wrote(&key, ObjectName::namespaced("shop", "e"), seen, Duration::from_secs(now));
+    key
+}
+
+#[test]
+fn a_repeated_error_is_one_event_whose_count_is_written_every_five_minutes() {
+    let mut book = EventBook::new();
+    assert_eq!(note(&mut book, "u", "disk is gone", 0), Noted::Owed);
+    write(&mut book, 0);
+    for second in 1..100 {
+        assert_eq!(note(&mut book, "u", "disk is gone", second), Noted::Counted);
+    }
+    assert_eq!(next(&book, 100), Next::WaitUntil(Duration::from_secs(300)));
+    let key = write(&mut book, 300);
+    assert_eq!(book.get(&key).unwrap().written.as_ref().unwrap().1, 100);
+    assert_eq!(next(&book, 301), Next::Nothing);
+}
+
+#[test]
+fn who_asks_for_all_attempts_sees_them_within_ten_seconds() {
+    let mut book = EventBook::new();
+    let attempt = |book: &mut EventBook<()>, at| note_for(book, (EventPriority::Usual, RECOUNT_SOON), "u", "full", at);
+    attempt(&mut book, 0);
+    write(&mut book, 0);
+    for second in 1..=8 {
+        assert_eq!(attempt(&mut book, second), Noted::Counted);
+    }
+    assert_eq!(next(&book, 8), Next::WaitUntil(Duration::from_secs(10)));
+    let key = write(&mut book, 10);
+    assert_eq!(book.get(&key).unwrap().written.as_ref().unwrap().1, 9);
+    // An Event of before the role was told to write all.
+    note(&mut book, "v", "full", 20);
+    write(&mut book, 20);
+    note_for(&mut book, (EventPriority::Usual, RECOUNT_SOON), "v", "full", 30);
+    assert_eq!(next(&book, 30), Next::WaitUntil(Duration::from_secs(40)));
+}
+
+#[test]
+fn events_are_written_in_the_order_in_which_they_happened() {
+    let mut book = EventBook::new();
+    note(&mut book, "u2", "first", 0);
+    note(&mut book, "u1", "second", 0);
+    assert_eq!(write(&mut book, 1).note, "first");
+    assert_eq!(write(&mut book, 1).note, "second");
+}
+
+#[test]
+fn an_event_of_low_priority_comes_last_and_not_at_all_in_a_crowd() {
+    let mut book = EventBook::new();
+    assert_eq!(note_at(&mut book, EventPriority::Low, "u1", "all is well", 0), Noted::Owed);
+    note(&mut book, "u2", "trouble", 0);
+    assert_eq!((write(&mut book, 1).note, write(&mut book, 1).note), ("trouble".into(), "all is well".into()));
+    for i in 0..FEW {
+        assert_eq!(note_at(&mut book, EventPriority::Low, &format!("v{i}"), "all is well", 2), Noted::Owed);
+    }
+    assert_eq!(note_at(&mut book, EventPriority::Low, "one more", "all is well", 2), Noted::Dropped);
+    assert_eq!(note(&mut book, "one more", "trouble", 2), Noted::Owed);
+    assert_eq!(write(&mut book, 3).note, "trouble");
+}
+
+#[test]
+fn an_object_with_ever_new_errors_stays_within_its_budget() {
+    let mut book = EventBook::new();
+    let written = (0..100).filter(|i| note(&mut book, "u", &format!("request {i}"), 0) == Noted::Owed).count();
+    assert_eq!(written, BURST as usize);
+    assert_eq!(note(&mut book, "other", "request", 0), Noted::Owed);
+    assert_eq!(note(&mut book, "u", "later", 299), Noted::Dropped);
+    assert_eq!(note(&mut book, "u", "later", 300), Noted::Owed);
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_owed_is_kept() {
+    let mut book = EventBook::new();
+    for i in 0..CAPACITY {
+        assert_eq!(note(&mut book, &format!("u{i}"), "x", 0), Noted::Owed);
+    }
+    assert_eq!(note(&mut book, "one-more", "x", 0), Noted::Dropped);
+    write(&mut book, 1);
+    assert_eq!(note(&mut book, "one-more", "x", 1), Noted::Owed);
+    assert_eq!((book.entries.len(), book.budgets.len() <= CAPACITY), (CAPACITY, true));
+}
+
+#[test]
+fn a_failed_write_is_tried_again_later_and_given_up_in_the_end() {
+    let mut book = EventBook::new();
+    note(&mut book, "u", "x", 0);
+    let Next::Write(key) = next(&book, 0) else { panic!("not due") };
+    assert!(book.failed(&key, Some(Duration::from_secs(7)), Duration::ZERO));
+    assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(7)));
+    for _ in 0..3 {
+        assert!(book.failed(&key, None, Duration::ZERO));
+    }
+    assert!(!book.failed(&key, None, Duration::ZERO));
+    assert_eq!(next(&book, 1000), Next::Nothing);
+}
+
+#[test]
+fn a_server_that_wants_to_be_left_alone_for_ever_is_asked_again_after_a_while() {
+    let mut book = EventBook::new();
+    note(&mut book, "u", "x", 0);
+    let Next::Write(key) = next(&book, 0) else { panic!("not due") };
+    assert!(book.failed(&key, Some(Duration::MAX), Duration::from_secs(1)));
+    assert_eq!(next(&book, 1), Next::WaitUntil(Duration::from_secs(301)));
+}
+
+#[test]
+fn what_happens_again_after_the_server_forgot_is_news() {
+    let mut book = EventBook::new();
+    note(&mut book, "u", "x", 0);
+    write(&mut book, 0);
+    assert_eq!(note(&mut book, "u", "x", 3600), Noted::Owed);
+    assert_eq!(write(&mut book, 3600).note, "x");
+}
