@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cluster::Caches;
+use crate::cluster::{Caches, Outage};
 use crate::config::Loaded;
 use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, Registered, RoleReport, RoleStatus};
@@ -75,6 +75,12 @@ impl StatusSource {
             .forever();
         let leases = self.leases.clone();
         board.lease("leases", move || leases.health()).forever();
+    }
+
+    /// Shows an outage of the Kubernetes API while it lasts.
+    pub(super) fn register_outage(&self, board: &Board, outage: &Outage) {
+        let (clock, outage) = (self.clock, outage.clone());
+        board.notices(move || outage.told(clock.now()).into_iter().collect()).forever();
     }
 
     /// Shows the roles and warnings of a new configuration instead of the old one.

@@ -118,7 +118,7 @@ impl LeaseGroup {
             meter.clone(),
         );
         let elector = match elector {
-            Ok(elector) => elector,
+            Ok(elector) => elector.with_outage(self.context.api.outage()),
             Err(error) => {
                 // The configuration was checked, so this says that a check is missing there.
                 error!(lease = settings.name, error = %ErrorChain(&error), "the lease's settings are invalid");

@@ -222,7 +222,9 @@ impl Daemon {
         self.caches.start(&clients, &view, tasks, meter, clock, rng.clone());
         self.status.register_caches(&board, &self.caches);
         StatusSource::register_operations(&board, &driver.operations);
-        let api = Api::new(clients.work.clone(), &api, meter.clone());
+        clients.outage.measure(meter);
+        self.status.register_outage(&board, &clients.outage);
+        let api = Api::new(clients.work.clone(), &api, meter.clone()).with_outage(&clients.outage);
         // Each role makes it its own: see `RoleContext::of_role`.
         let source = EventSource { component: driver.name.clone(), instance: instance.host.clone() };
         let events = EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone());

@@ -32,6 +32,7 @@ use super::config::KubernetesSection;
 use super::error::{ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
+use super::outage::Outage;
 use super::patch::Patch;
 use super::route::NoAnswer;
 use super::slots::Slots;
@@ -72,6 +73,7 @@ pub struct Api {
     permit: Option<Permit>,
     /// The version of a kind that has several.
     version: Option<urls::OfKind>,
+    outage: Outage,
 }
 
 struct Inner {
@@ -154,7 +156,7 @@ impl Api {
     pub fn new(client: kube::Client, options: &ApiOptions, meter: Meter) -> Self {
         let slots = Slots::new(options.max_in_flight);
         let inner = Inner { client, slots, timeout: options.timeout, meter };
-        Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None, version: None }
+        Self { inner: Arc::new(inner), share: OWN_SHARE, permit: None, version: None, outage: Outage::default() }
     }
 
     /// The same client for the requests of `name`. They get a fair share of the slots while other shares wait, and all
@@ -303,6 +305,7 @@ impl Api {
                 object: call.object.clone(),
                 kind: failure.kind,
                 retry_after: failure.retry_after,
+                in_outage: failure.kind.is_transient() && self.outage.is_lost(),
                 cause: Arc::new(failure.cause),
             }
         })

@@ -14,6 +14,7 @@ use kube::core::NamespaceResourceScope;
 use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
 use super::objects::{Cached, Fields};
+use super::outage::Outage;
 use super::rbac::Rule;
 use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope, Wish};
 use super::watch::{self, Version, Watched};
@@ -82,6 +83,7 @@ struct Start {
     meter: Meter,
     clock: Clock,
     rng: Rng,
+    outage: Outage,
 }
 
 /// A wanted kind, independent of its type.
@@ -104,8 +106,8 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all_with(client.clone(), &version),
         };
-        let (clock, rng) = (start.clock, start.rng.clone());
-        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, rng);
+        let (clock, luck) = (start.clock, (start.rng.clone(), start.outage.clone()));
+        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, luck);
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -263,7 +265,8 @@ impl Caches {
         let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
         let own = namespace.to_owned();
         let api = move |_: Option<&str>, _: Version| kube::Api::namespaced(start.client.clone(), &own);
-        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, start.rng);
+        let luck = (start.rng, start.outage);
+        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, luck);
         tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
             // Its receiver waits for another wish, and none comes.
             let _wish = wish;
@@ -292,6 +295,7 @@ impl Caches {
             meter: meter.clone(),
             clock,
             rng,
+            outage: clients.outage.clone(),
         };
         for wanted in &state.wanted {
             wanted.start(&start);

@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _, service_fn};
 use tracing::{info, warn};
 
+use super::outage::Outage;
 use super::route::{DialConnector, NoAnswer, Route};
 use crate::process::{Dial, Proxies, Proxy, ProxyError, error_chain};
 
@@ -99,6 +100,8 @@ pub struct Clients {
     pub namespace: String,
     /// How long they wait for a response to begin.
     pub response_timeout: Duration,
+    /// Whether the API answers them.
+    pub outage: Outage,
 }
 
 impl std::fmt::Debug for Clients {
@@ -168,7 +171,7 @@ impl Clients {
                 Some(value)
             }
         };
-        let namespace = "default".to_owned();
+        let (namespace, outage) = ("default".to_owned(), Outage::default());
         let client = || {
             let http = pool().build::<_, Body>(DialConnector { dial: dial.clone(), timeout: options.connect_timeout });
             let authorization = authorization.clone();
@@ -179,7 +182,7 @@ impl Clients {
                 let (request, http) = (absolute(request), http.clone());
                 async move { http.request(request?).await.map_err(BoxError::from) }
             });
-            guarded(service, &namespace, options)
+            guarded(service, &namespace, options, &outage)
         };
         Ok(Self {
             work: client(),
@@ -187,6 +190,7 @@ impl Clients {
             election: client(),
             namespace: namespace.clone(),
             response_timeout: options.response_timeout,
+            outage: outage.clone(),
         })
     }
 
@@ -197,7 +201,7 @@ impl Clients {
         if let Some(proxy) = &proxy {
             info!(%proxy, "the Kubernetes API is reached through a proxy");
         }
-        let namespace = config.default_namespace.clone();
+        let (namespace, outage) = (config.default_namespace.clone(), Outage::default());
         let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
         let client = |versions: Versions| -> Result<kube::Client, kube::Error> {
             let mut tcp = HttpConnector::new();
@@ -226,7 +230,7 @@ impl Clients {
                     request
                 })
                 .service(http);
-            Ok(guarded(service, &namespace, options))
+            Ok(guarded(service, &namespace, options, &outage))
         };
         let client = |versions| client(versions).map_err(|error| ConnectError::Credentials(Box::new(error)));
         Ok(Self {
@@ -235,6 +239,7 @@ impl Clients {
             election: client(Versions::One)?,
             namespace: namespace.clone(),
             response_timeout: options.response_timeout,
+            outage: outage.clone(),
         })
     }
 }
@@ -352,26 +357,31 @@ fn absolute(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
     Ok(request)
 }
 
-/// Adds what every client needs: a user agent, a limit for the beginning of a response, and a pace for watches.
-fn guarded<S>(inner: S, namespace: &str, options: &ClientOptions) -> kube::Client
+/// Adds what every client needs: a user agent, a limit for the beginning of a response, a pace for watches, and the news
+/// whether the API answers.
+fn guarded<S>(inner: S, namespace: &str, options: &ClientOptions, outage: &Outage) -> kube::Client
 where
     S: Service<Request<Body>, Response = Answer, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
     let pace = Pace { gap: options.watch_pace, next: Arc::default() };
-    let limit = options.response_timeout;
+    let (limit, outage) = (options.response_timeout, outage.clone());
     let service = service_fn(move |mut request: Request<Body>| {
         let inner = inner.clone();
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
-        let slot = pace.slot(&request);
+        let (slot, outage) = (pace.slot(&request), outage.clone());
         async move {
             if let Some(start) = slot {
                 sleep_until(start).await;
             }
-            match timeout(limit, inner.oneshot(request)).await {
-                Ok(answer) => answer,
-                Err(_) => Err(BoxError::from(NoAnswer(limit))),
+            let watched = outage.begin(format!("{} {}", request.method(), request.uri().path()));
+            let answer = timeout(limit, inner.oneshot(request)).await;
+            let answer = answer.unwrap_or_else(|_| Err(BoxError::from(NoAnswer(limit))));
+            match &answer {
+                Ok(response) => watched.answered(response.status()),
+                Err(error) => watched.failed(error),
             }
+            answer
         }
     });
     ClientBuilder::new(service, namespace).build()

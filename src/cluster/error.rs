@@ -147,6 +147,8 @@ pub struct ApiError {
     pub(super) object: ObjectName,
     pub(super) kind: ApiErrorKind,
     pub(super) retry_after: Option<Duration>,
+    /// The API did not answer anybody at that time.
+    pub(super) in_outage: bool,
     pub(super) cause: Arc<Cause>,
 }
 
@@ -179,14 +181,16 @@ impl ApiError {
     #[cfg(test)]
     pub(crate) fn for_test(kind: ApiErrorKind, object: ObjectName) -> Self {
         let cause = Arc::new(Cause::NoAnswer(Duration::ZERO));
-        Self { verb: Verb::Patch, resource: "tests".to_owned(), object, kind, retry_after: None, cause }
+        let resource = "tests".to_owned();
+        Self { verb: Verb::Patch, resource, object, kind, retry_after: None, in_outage: false, cause }
     }
 
     /// The API has answered with an older version of an object than it has before.
     pub(crate) fn went_back<K: Cached>(object: ObjectName, read: u128, held: u128) -> Self {
         let cause = Arc::new(Cause::WentBack { read, held });
         let resource = <K::Kind as kube::Resource>::plural(&()).into_owned();
-        Self { verb: Verb::Get, resource, object, kind: ApiErrorKind::Unexpected, retry_after: None, cause }
+        let kind = ApiErrorKind::Unexpected;
+        Self { verb: Verb::Get, resource, object, kind, retry_after: None, in_outage: false, cause }
     }
 
     /// The class of the failure.
@@ -212,6 +216,12 @@ impl ApiError {
     /// Whether the same request may succeed later without anything being repaired.
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()
+    }
+
+    /// Whether the request failed because the API did not answer at all. The log has told of the outage already:
+    /// whoever logs this error says it at level debug.
+    pub fn is_of_outage(&self) -> bool {
+        self.in_outage
     }
 }
 
@@ -251,6 +261,7 @@ mod tests {
             object: ObjectName::cluster("pv-1"),
             kind,
             retry_after: None,
+            in_outage: false,
             cause: Arc::new(cause),
         }
     }

@@ -29,6 +29,7 @@ mod meta;
 mod moment;
 pub mod names;
 mod objects;
+mod outage;
 mod packed_map;
 pub mod patch;
 pub mod quantity;
@@ -68,6 +69,7 @@ pub use objects::{
     VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume,
     source_key,
 };
+pub use outage::Outage;
 pub use packed_map::PackedMap;
 pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};

@@ -30,6 +30,7 @@ use super::cache::Cache;
 use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
+use super::outage::Outage;
 use super::route::NoAnswer;
 use super::scope::{WatchScope, Wish};
 use crate::process::{Clock, Rng, error_chain, watch};
@@ -54,8 +55,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::fro
 const FORGIVEN: Duration = Duration::from_secs(120);
 /// A restarted watch that has not failed for this long counts as working, even without events.
 const RECOVERED: Duration = Duration::from_secs(10);
-/// How often we check for an optional kind that the cluster does not have.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The pauses between looks for an optional kind that the cluster does not have, or that we may not read. They double: what
+/// is installed together is often there a moment later.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Why the watcher is dropped and everything is listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +135,7 @@ pub(super) async fn run<K: Cached>(
     mut wish: watch::Receiver<Option<Wish>>,
     list_silence: Duration,
     clock: Clock,
-    rng: Rng,
+    (rng, outage): (Rng, Outage),
 ) {
     loop {
         let wanted = wish.borrow_and_update().clone();
@@ -148,7 +150,7 @@ pub(super) async fn run<K: Cached>(
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, api, labels, list_silence, clock, rng.clone()) => {}
+                () = keep(&cache, api, labels, list_silence, clock, (rng.clone(), outage.clone())) => {}
             }
         } else {
             cache.clear();
@@ -164,14 +166,14 @@ async fn keep<K: Cached>(
     labels: Option<String>,
     list_silence: Duration,
     clock: Clock,
-    rng: Rng,
+    (rng, outage): (Rng, Outage),
 ) {
-    let mut backoff = Backoff { failures: 0, last: None, rng };
+    let mut backoff = Backoff { failures: 0, last: None, rng, outage, is_right_missing: false };
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     config.label_selector = labels;
     let mut after = None;
-    // Which version is read, and how many in a row are not served.
-    let (mut version, mut unserved) = (0, 0);
+    // Which version is read, how many in a row are not served, and the pause before the next look for an absent kind.
+    let (mut version, mut unserved, mut pause) = (0, 0, LOOK_AGAIN.0);
     loop {
         cache.read_as(version);
         let api = api(Version(cache.version()));
@@ -190,10 +192,12 @@ async fn keep<K: Cached>(
         }
         if restart == Restart::Absent {
             // A request for a list ends the wait.
-            let _ = timeout(LOOK_AGAIN, cache.relist_asked()).await;
+            let _ = timeout(pause, cache.relist_asked()).await;
+            pause = (pause * 2).min(LOOK_AGAIN.1);
             version = 0;
             continue;
         }
+        pause = LOOK_AGAIN.0;
         // Without this, a server that refuses every watch right after every list would be listed without a pause.
         sleep(backoff.next(clock.now())).await;
     }
@@ -244,7 +248,7 @@ async fn follow<K: Cached>(
             }
             Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
             Ok(Event::InitDone) => {
-                (listing, failing) = (false, false);
+                (listing, failing, backoff.is_right_missing) = (false, false, false);
                 if after != Some(Restart::Expired) {
                     backoff.failures = 0;
                 }
@@ -266,20 +270,39 @@ async fn follow<K: Cached>(
                 if listing {
                     cache.feed(News::RestartList);
                     cache.feed(News::ListDone);
-                    let because = told(&error);
-                    debug!(kind = K::KIND, because, "the cluster has no such kind");
+                    let (because, is_forbidden) = (told(&error), is_forbidden(&error));
+                    if !is_forbidden {
+                        debug!(kind = K::KIND, because, "the cluster has no such kind");
+                    } else if backoff.is_right_missing {
+                        debug!(kind = K::KIND, because, "the kind may still not be read");
+                    } else {
+                        let (resource, group) = (K::Kind::plural(&()), K::Kind::group(&()));
+                        warn!(
+                            kind = K::KIND,
+                            right = %format_args!("list and watch on {resource} in apiGroup {group:?}"),
+                            error = because,
+                            "the right to read a kind is missing: until it is granted, the daemon goes on as if there were no such objects"
+                        );
+                    }
+                    backoff.is_right_missing = is_forbidden;
                     // We may only lack the right to see the kind: the status page shows this as an error.
-                    cache.absent(is_forbidden(&error).then_some(because));
+                    cache.absent(is_forbidden.then_some(because));
                     return Restart::Absent;
                 }
                 // Only a list shows which objects exist.
                 return Restart::Expired;
             }
             Err(error) => {
-                failing = true;
                 let text = told(&error);
-                warn!(kind = K::KIND, error = text, "watch failed");
                 let (verb, class) = classified(&error);
+                // Servers and proxies end watches: what counts is whether the next one can be started.
+                let is_usual = !failing && class.is_transient() && matches!(error, watcher::Error::WatchFailed(_));
+                if is_usual || (class.is_transient() && backoff.outage.is_lost()) {
+                    debug!(kind = K::KIND, error = text, "watch failed");
+                } else {
+                    warn!(kind = K::KIND, error = text, "watch failed");
+                }
+                failing = true;
                 cache.failed(verb, class, text);
                 if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
                     return Restart::Expired;
@@ -352,6 +375,10 @@ struct Backoff {
     failures: u32,
     last: Option<Instant>,
     rng: Rng,
+    /// What fails while the API is lost is no news.
+    outage: Outage,
+    /// The kind may not be read, and the log has told so.
+    is_right_missing: bool,
 }
 
 impl Backoff {
@@ -373,7 +400,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_double_up_to_half_a_minute_and_start_over_after_quiet() {
-        let mut backoff = Backoff { failures: 0, last: None, rng: Rng::seeded(1) };
+        let mut backoff = Backoff {
+            failures: 0,
+            last: None,
+            rng: Rng::seeded(1),
+            outage: Outage::default(),
+            is_right_missing: false,
+        };
         let now = Instant::now();
         let delays: Vec<Duration> = (0..12).map(|_| backoff.next(now)).collect();
         assert!(delays[0] >= Duration::from_millis(800) && delays[0] <= Duration::from_millis(1200), "{delays:?}");

@@ -63,6 +63,7 @@ enum Entry {
     Tasks(Source<Vec<String>>),
     Configuration(Source<ConfigurationReport>),
     Warnings(Vec<String>),
+    Notices(Source<Vec<String>>),
     Readiness(Condition),
     Lease(Condition),
     Alive(Condition),
@@ -174,6 +175,11 @@ impl Board {
     /// Shows the configuration. The last one registered counts.
     pub fn configuration(&self, source: impl Fn() -> ConfigurationReport + Send + Sync + 'static) -> Registered {
         self.register(Entry::Configuration(Arc::new(source)))
+    }
+
+    /// Shows warnings about the environment for as long as they are true.
+    pub fn notices(&self, notices: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Notices(Arc::new(notices)))
     }
 
     /// Shows warnings about the configuration.
@@ -337,6 +343,7 @@ impl Board {
                 Entry::Table(source) => report.tables.push(source(find.as_ref())),
                 Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
+                Entry::Notices(source) => report.warnings.extend(source()),
                 Entry::Readiness(_) | Entry::Lease(_) | Entry::Alive(_) | Entry::Page(..) => {}
             }
         }

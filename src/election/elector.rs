@@ -25,6 +25,7 @@ use super::record::Record;
 use super::settings::{LeaseSettings, SettingsError};
 use super::status::ElectionView;
 use super::term::Term;
+use crate::cluster::Outage;
 use crate::process::{Clock, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
@@ -118,6 +119,13 @@ impl Elector {
             last: None,
             lease: LeaseClient::new(client, settings, meter),
         })
+    }
+
+    /// The same elector. What fails while the API is lost is no news for its log.
+    #[must_use]
+    pub fn with_outage(mut self, outage: &Outage) -> Self {
+        self.publisher.outage = outage.clone();
+        self
     }
 
     /// Whether we lead, as it changes.

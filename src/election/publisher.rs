@@ -1,5 +1,6 @@
 //! Publishes whether we lead: to the roles, the status page, the metrics and the log.
 
+use crate::cluster::Outage;
 use crate::process::watch;
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ pub(super) struct StatusPublisher {
     identity: String,
     failures: FailureLog,
     clock: Clock,
+    /// What fails while the API is lost is no news.
+    pub(super) outage: Outage,
 }
 
 /// Whether a request reads the Lease or writes it.
@@ -43,6 +46,7 @@ impl StatusPublisher {
             identity: settings.identity.clone(),
             failures: FailureLog::default(),
             clock,
+            outage: Outage::default(),
         }
     }
 
@@ -110,8 +114,11 @@ impl StatusPublisher {
 
     /// A request has failed: a warning for the first such failure, and then one for each step of a back-off.
     pub(super) fn failed(&self, access: Access, operation: &str, error: &LeaseError) {
+        let is_refused = error.needs_people();
         let (lease, label, error) = (&self.lease, error.label(), error_chain(error));
-        if let Some(left_out) = self.failures.warns(&format!("{operation} {error}"), self.clock.now()) {
+        let is_news = is_refused || !self.outage.is_lost();
+        let gist = format!("{operation} {error}");
+        if let Some(left_out) = is_news.then(|| self.failures.warns(&gist, self.clock.now())).flatten() {
             tracing::warn!(lease, operation, label, left_out, error, "a request about the lease failed");
         } else {
             tracing::debug!(lease, operation, label, error, "a request about the lease failed");

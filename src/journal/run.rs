@@ -135,7 +135,9 @@ impl<E: Content> Inner<E> {
             }
             Done::Write(commit, outcome) => {
                 self.metrics.wrote(&commit, &outcome);
-                let error = outcome.failure().map(|error| error_chain(error));
+                // An outage of the API has lines of its own.
+                let failure = outcome.failure().filter(|error| !error.is_of_outage());
+                let error = failure.map(|error| error_chain(error));
                 ledger.written(commit.segment, outcome, self.now());
                 let answered = answer(&mut ledger);
                 drop(ledger);

@@ -49,6 +49,9 @@ pub enum LogError {
 const CHATTY: [&str; 7] = ["h2", "hyper", "hyper_util", "rustls", "tokio_util", "tonic", "tower"];
 /// kube logs every failed connection and 5xx at `error`; we log each error once, where it is handled.
 const SILENT: &str = "kube_client::client::builder";
+/// kube's words about watches that end and answers that it cannot use, at `warn`. Each is an error that it returns, too, so
+/// they are for those who look for a fault of kube's: from `debug` on.
+const DETAILS: [&str; 2] = ["kube_client", "kube_runtime"];
 /// Spans of these targets stay around their events whatever the level is.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 
@@ -101,7 +104,9 @@ pub fn parse_level(level: &str) -> Result<EnvFilter, LogError> {
         return Err(LogError::SmolStr(level.to_owned()));
     }
     let defaults = CHATTY.iter().map(|target| format!("{target}={}", base.min(LevelFilter::WARN)));
-    let defaults = defaults.chain([format!("{SILENT}=off")]).filter_map(|directive| directive.parse().ok());
+    let details = DETAILS.iter().filter(|_| base < LevelFilter::DEBUG).map(|target| format!("{target}=off"));
+    let defaults =
+        defaults.chain(details).chain([format!("{SILENT}=off")]).filter_map(|directive| directive.parse().ok());
     let mut filter = EnvFilter::default().add_directive(base.into());
     for directive in defaults.chain(asked) {
         filter = filter.add_directive(directive);

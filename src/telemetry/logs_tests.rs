@@ -123,6 +123,18 @@ fn chatty_libraries_speak_only_when_asked_by_name() {
     assert_eq!(log("off", LogFormat::Json, |_| error!(target: "h2", "x")).text(), "");
 }
 
+/// "eof in poll: Custom {…}" says to nobody what has happened, and the watch's own line does.
+#[test]
+fn kubes_own_words_are_for_those_who_look_for_a_fault() {
+    let story = |_: &LogLevel| {
+        tracing::warn!(target: "kube_client::client", "eof in poll: Custom");
+        tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403: Api");
+    };
+    for (level, lines) in [("info", 0), ("warn", 0), ("debug", 2), ("info,kube_client=warn", 1)] {
+        assert_eq!(log(level, LogFormat::Json, story).lines().len(), lines, "{level}");
+    }
+}
+
 #[test]
 fn a_misspelt_level_is_an_error_and_not_a_silent_log() {
     for level in ["inof", "", " ", "info,dbug", "csi=loud"] {

@@ -165,6 +165,10 @@ metrics! {
     /// Requests to the Kubernetes API.
     API_REQUESTS = "csi_control_plane_api_requests_total", Kind::Counter, ["verb", "resource", "outcome"],
         "Requests to the Kubernetes API by verb, resource and outcome (ok or the kind of error). Watches, and lists that fill the caches, count only if they fail.";
+    /// Whether the API is lost.
+    API_LOST = "csi_control_plane_api_lost", Kind::Gauge, [], "1 while the Kubernetes API does not answer, for all roles, leases and watches together.";
+    /// Outages of the API.
+    API_OUTAGES = "csi_control_plane_api_outages_total", Kind::Counter, [], "How often the Kubernetes API has stopped answering.";
     /// Objects held.
     CACHE_OBJECTS = "csi_control_plane_cache_objects", Kind::Gauge, ["kind"], "Objects held in the shared cache.";
     /// Lists made by a watch.

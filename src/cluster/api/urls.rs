@@ -8,6 +8,7 @@ use crate::cluster::cache::Cache;
 use crate::cluster::error::{ApiError, ApiErrorKind, Verb};
 use crate::cluster::names::{ObjectName, PROGRAM};
 use crate::cluster::objects::Cached;
+use crate::cluster::outage::Outage;
 use crate::cluster::patch::Patch;
 
 /// A kind by group and plural, and the version in which it is read and written.
@@ -26,6 +27,17 @@ struct WireVersion {
 }
 
 impl Api {
+    /// The same client. Its errors say whether they are of this outage.
+    #[must_use]
+    pub fn with_outage(&self, outage: &Outage) -> Self {
+        Self { outage: outage.clone(), ..self.clone() }
+    }
+
+    /// Whether the API answers.
+    pub fn outage(&self) -> &Outage {
+        &self.outage
+    }
+
     /// The same client, which reads and writes this kind in the version that its cache has found.
     #[must_use]
     pub fn in_version_of<K: Cached>(&self, cache: &Cache<K>) -> Self {

@@ -114,6 +114,9 @@ impl Context {
                     "the volumeattachment has changed: what failed is looked at again, and not written to its status"
                 );
             }
+            Err(Stop::Failed(error)) if error.is_of_outage() => {
+                debug!(error = %ErrorChain(&error), "could not write the error to the volumeattachment's status");
+            }
             Err(Stop::Failed(error)) => {
                 warn!(error = %ErrorChain(&error), "could not write the error to the volumeattachment's status");
             }

@@ -166,6 +166,11 @@ impl<R: Reason> AttemptError<R> {
         is_stale(error.kind())
     }
 
+    /// Whether it failed because the API did not answer at all: the log has told of the outage already.
+    pub fn is_of_outage(&self) -> bool {
+        self.api().is_some_and(ApiError::is_of_outage)
+    }
+
     /// Whether the API has answered a write with 404. This does not prove that the object is gone: a read must confirm
     /// it.
     pub fn says_not_found(&self) -> bool {

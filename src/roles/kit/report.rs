@@ -25,11 +25,13 @@ pub fn gist(text: &str) -> String {
     gist
 }
 
-/// Logs a failed attempt: as a warning if [`FailureLog`] allows it, otherwise at level debug.
+/// Logs a failed attempt: as a warning if [`FailureLog`] allows it, otherwise at level debug. What fails in an outage of
+/// the API is no news: the outage has lines of its own.
 macro_rules! log_failure {
     ($log:expr, $now:expr, $error:expr, { $($field:tt)* }, $text:literal) => {{
         let error = $error;
-        match $log.warns(&error.gist(), $now) {
+        let warns = if error.is_of_outage() { None } else { $log.warns(&error.gist(), $now) };
+        match warns {
             Some(0) => ::tracing::warn!($($field)* error = error.message(), $text),
             Some(left_out) => ::tracing::warn!($($field)* error = error.message(), left_out, $text),
             None => ::tracing::debug!($($field)* error = error.message(), $text),

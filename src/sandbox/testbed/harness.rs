@@ -50,6 +50,7 @@ impl RoleHarness {
         let access = ClusterAccess::Endpoint { dial: testbed.api_dial(NAME), token: Some(ADMIN_TOKEN.into()) };
         let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
         let api = Api::new(clients.work.clone(), &ApiOptions::default(), meter.clone());
+        let api = api.with_outage(&clients.outage);
         let source = EventSource { component: NAME.into(), instance: NAME.into() };
         let context = RoleContext {
             events: EventRecorder::new(api.clone(), source, meter.clone(), clock, rng.clone()),

@@ -247,6 +247,11 @@ impl Told<'_> {
     pub fn gist(&self) -> String {
         self.0.gist()
     }
+
+    /// See [`AttemptError::is_of_outage`].
+    pub fn is_of_outage(&self) -> bool {
+        self.0.is_of_outage()
+    }
 }
 
 impl From<InvalidClaim> for AttemptError {
