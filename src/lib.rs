@@ -18,11 +18,11 @@
 //!
 //! | folder | contents | may import of this crate |
 //! |---|---|---|
-//! | [`process`] | clock, random numbers, named tasks, byte streams, watched values, permits, the trait of configuration sections | nothing |
+//! | [`process`] | clock, random numbers, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections | nothing |
 //! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
 //! | [`proto`] | the CSI messages, generated | `csi::redact` |
 //! | [`csi`] | the one connection to the driver, and the short ones of roles that need no cluster: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |
-//! | [`cluster`] | the Kubernetes API: clients, shared caches, patches with preconditions, events, RBAC | `process`, `telemetry` |
+//! | [`cluster`] | the Kubernetes API: clients, its outages, shared caches, patches with preconditions, events, RBAC | `process`, `telemetry` |
 //! | [`translation`] | in-tree volumes as the CSI drivers see them that have taken their plugins over, and back | `cluster` |
 //! | [`election`] | Leases, terms, and the right to write as a value | `process`, `telemetry`, `cluster` |
 //! | [`journal`] | what a role asks the driver for, durable before it asks: a write-ahead log in ConfigMaps | `process`, `telemetry`, `cluster`, `election` |

@@ -218,8 +218,8 @@ impl ApiError {
         self.kind.is_transient()
     }
 
-    /// Whether the request failed because the API did not answer at all. The log has told of the outage already:
-    /// whoever logs this error says it at level debug.
+    /// Whether the request failed because the API did not answer at all. The outage has its own lines in the log, so this
+    /// error is logged at level debug.
     pub fn is_of_outage(&self) -> bool {
         self.in_outage
     }

@@ -2,8 +2,7 @@
 //!
 //! Every client reports here what becomes of its requests: [`Outage::begin`] before the request, and the answer or the
 //! failure after it. When the API is lost, the log gets one line, then one for each step of a back-off, and one when the
-//! API answers again. Whoever logs a failure of a single request asks [`Outage::is_lost`] first, and says it at level
-//! debug during an outage.
+//! API answers again. During an outage ([`Outage::is_lost`]) the failures of single requests are logged at level debug.
 //!
 //! A request has failed because of an outage if nothing has answered since it began: no connection, no answer in time,
 //! or a proxy that answers for the API (502, 503, 504). A watch that breaks is none: servers and proxies end watches, and
@@ -35,7 +34,7 @@ pub struct Outage(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     known: Mutex<Known>,
-    /// An API that comes and goes with each request is told by steps, too.
+    /// An API that comes and goes with each request gets one line per back-off step, too.
     told: FailureLog,
     metrics: OnceLock<OutageMetrics>,
 }
@@ -66,8 +65,16 @@ struct Lost {
 /// What the log is told about a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
-    Lost,
-    Still { lost_for: Duration, failures: u64 },
+    /// The outage begins.
+    Lost {
+        /// Whether the log says so. An API that comes and goes is told by steps.
+        is_told: bool,
+    },
+    Still {
+        lost_for: Duration,
+        failures: u64,
+    },
+    /// The outage goes on, and the next line is not due.
     Nothing,
 }
 
@@ -108,12 +115,14 @@ impl Outage {
         let ended = {
             let mut known = self.known();
             known.answered = Some(now);
-            known.lost.take()
+            let ended = known.lost.take();
+            // Under the lock, or a failure at the same time could leave the gauge behind.
+            if let (Some(_), Some(metrics)) = (&ended, self.0.metrics.get()) {
+                metrics.lost.set(0.0);
+            }
+            ended
         };
         let Some(lost) = ended else { return };
-        if let Some(metrics) = self.0.metrics.get() {
-            metrics.lost.set(0.0);
-        }
         if lost.is_told {
             let seconds = now.saturating_duration_since(lost.since).as_secs_f64();
             info!(lost_for_seconds = seconds, failures = lost.failures, "the Kubernetes API answers again");
@@ -121,21 +130,23 @@ impl Outage {
     }
 
     fn failed(&self, began: Instant, now: Instant, error: &str) {
-        let line = self.known().failed(began, now, error.to_owned(), || self.0.told.warns("lost", now).is_some());
+        let line = {
+            let mut known = self.known();
+            let line = known.failed(began, now, error.to_owned(), || self.0.told.warns("lost", now).is_some());
+            if let (Some(Line::Lost { .. }), Some(metrics)) = (&line, self.0.metrics.get()) {
+                metrics.lost.set(1.0);
+                metrics.outages.increment(1);
+            }
+            line
+        };
         let Some(line) = line else { return };
         match line {
-            Line::Lost => warn!(error, "the Kubernetes API does not answer"),
+            Line::Lost { is_told: true } => warn!(error, "the Kubernetes API does not answer"),
             Line::Still { lost_for, failures } => {
                 let seconds = lost_for.as_secs_f64();
                 warn!(lost_for_seconds = seconds, failures, error, "the Kubernetes API still does not answer");
             }
-            Line::Nothing => {}
-        }
-        if let Some(metrics) = self.0.metrics.get() {
-            metrics.lost.set(1.0);
-            if self.known().lost.as_ref().is_some_and(|lost| lost.failures == 1) {
-                metrics.outages.increment(1);
-            }
+            Line::Lost { is_told: false } | Line::Nothing => {}
         }
     }
 
@@ -160,7 +171,7 @@ impl Known {
             let is_told = is_worth_a_line();
             let (failures, pause) = (1, FIRST_PAUSE);
             self.lost = Some(Lost { since: now, error, failures, is_told, next_line: now + pause, pause });
-            return Some(if is_told { Line::Lost } else { Line::Nothing });
+            return Some(Line::Lost { is_told });
         };
         lost.failures += 1;
         lost.error = error;
@@ -233,7 +244,7 @@ mod tests {
         }
         let told: Vec<u32> = lines.iter().map(|(tenth, _)| *tenth).collect();
         assert_eq!(told, [0, 20, 60, 140, 300, 620]);
-        assert_eq!(lines[0].1, Line::Lost);
+        assert_eq!(lines[0].1, Line::Lost { is_told: true });
         assert_eq!(lines[1].1, Line::Still { lost_for: 2 * S, failures: 7 * 20 + 1 });
     }
 

@@ -219,8 +219,8 @@ impl<K: Content> Context<K> {
                 "left",
                 format!(
                     "{name} was removed during {call}: its {word} {handle} is kept, because it is older than {name}, or the \
-                     driver does not say how old it is, or there is a copy of {name}: somebody may have kept it on purpose. If nobody needs it, delete it \
-                     at the storage"
+                     driver does not say how old it is, or there is a copy of {name}: somebody may have kept it on purpose. If \
+                     nobody needs it, delete it at the storage"
                 ),
             ),
             Left::ToOtherNode => (
