@@ -105,7 +105,7 @@ impl TestBed {
         let leases = Api::<Lease>::namespaced(world.client(), NAMESPACE);
         leases.delete(&names::lease(world.driver_name()), &DeleteParams::default()).await.unwrap();
         world.driver().clear_faults();
-        // So that the claims after this one are recorded in another segment, which is to be created.
+        // So that its entry stays while the claims after it are recorded.
         world.driver().inject(unanswered().volume(&world.volume_name(&self.claims[0]).await));
     }
 

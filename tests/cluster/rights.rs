@@ -205,6 +205,10 @@ async fn play_provisioner(
 ) -> Option<Result<&'static str, String>> {
     let world = claim_rights::world().await;
     let testbed = claim_rights::TestBed::set_up(&world).await;
+    if missing.as_ref().is_some_and(|(verb, resource)| verb == "create" && resource == "configmaps") {
+        // A daemon adds to the segments that it finds, and makes one only where it finds none with room.
+        world.delete_segment(&world.segment(0)).await;
+    }
     let daemon = start(&world, "provisioner", missing.as_ref()).await;
     if let Some(missing) = missing {
         return Some(place_of(&world, &daemon, &log, &missing).await);
