@@ -107,3 +107,23 @@ impl Cached for VolumeAttributesClass {
 
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_mode_that_is_not_known_waits_for_no_consumer() {
+        for (mode, expected) in [
+            (Some("WaitForFirstConsumer"), true),
+            (Some("Immediate"), false),
+            (Some("waitforfirstconsumer"), false),
+            (Some("New"), false),
+            (Some(""), false),
+            (None, false),
+        ] {
+            let class = StorageClass { volume_binding_mode: mode.map(Into::into), ..StorageClass::default() };
+            assert_eq!(class.waits_for_consumer(), expected, "{mode:?}");
+        }
+    }
+}

@@ -122,6 +122,9 @@ mod tests {
         for ended in ["Succeeded", "Failed"] {
             assert_eq!(found(&pod(ended)), Vec::<String>::new(), "{ended}");
         }
+        for open in ["Unknown", "succeeded", "New", ""] {
+            assert_eq!(found(&pod(open)).len(), 2, "{open:?}: it may still run");
+        }
         let bare: Pod = serde_json::from_value(json!({ "metadata": { "name": "bare" }, "spec": null })).unwrap();
         assert_eq!((bare.claims.len(), bare.has_ended), (0, false));
     }

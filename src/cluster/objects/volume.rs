@@ -294,3 +294,22 @@ impl Cached for PersistentVolume {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_mode_that_is_not_known_is_a_file_system() {
+        for (mode, expected) in [
+            (Some("Block"), true),
+            (Some("Filesystem"), false),
+            (Some("block"), false),
+            (Some("New"), false),
+            (None, false),
+        ] {
+            let spec = VolumeSpec { volume_mode: mode.map(Into::into), ..VolumeSpec::default() };
+            assert_eq!(spec.is_block(), expected, "{mode:?}");
+        }
+    }
+}

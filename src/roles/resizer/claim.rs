@@ -79,7 +79,7 @@ pub enum ResizeState {
     NodeInProgress,
     /// The node cannot do it.
     NodeInfeasible,
-    /// A state of a later version, which the resizer does not change.
+    /// A state of an older or later version. The expansion begins anew.
     Unknown,
 }
 
@@ -190,6 +190,21 @@ mod tests {
         let aws = "ebs.csi.aws.com";
         assert!(matches!(ownership(&resizer(aws), Some(&in_tree), aws), Ownership::InTree(_)));
         assert_eq!(ownership(&resizer(DRIVER), Some(&in_tree), DRIVER), Ownership::None);
+    }
+
+    #[test]
+    fn only_bound_counts_as_bound_and_only_true_as_true() {
+        for (phase, expected) in
+            [("Bound", true), ("Pending", false), ("Lost", false), ("bound", false), ("New", false)]
+        {
+            assert_eq!(is_bound(&claim(json!({ "status": { "phase": phase } }))), expected, "{phase}");
+        }
+        for (word, expected) in [("True", true), ("False", false), ("Unknown", false), ("true", false), ("New", false)]
+        {
+            let pending = json!({ "type": "FileSystemResizePending", "status": word });
+            let claim = claim(json!({ "status": { "conditions": [pending] } }));
+            assert_eq!(Sizes::of(&claim, &volume(json!({}))).unwrap().waits_for_file_system, expected, "{word}");
+        }
     }
 
     #[test]

@@ -130,6 +130,18 @@ fn of_another_nodes_volumes_only_those_that_are_kept_are_let_go_of() {
 }
 
 #[test]
+fn a_volume_of_a_policy_or_phase_that_is_not_known_is_kept() {
+    for policy in ["Retain", "Recycle", "delete", "New", ""] {
+        let found = step(json!({ "spec": { "persistentVolumeReclaimPolicy": policy } }), 0, done());
+        assert!(!matches!(found, Step::Delete), "{policy}: {found:?}");
+    }
+    for phase in ["released", "New", "", "Pending"] {
+        let found = step(json!({ "status": { "phase": phase } }), 0, done());
+        assert_eq!(found, Step::Settled, "{phase}");
+    }
+}
+
+#[test]
 fn only_released_volumes_are_deleted() {
     let phase = |phase: Value| json!({ "status": { "phase": phase } });
     let cases = [

@@ -207,6 +207,18 @@ fn a_begin_mark_that_changes_nothing_is_none_and_a_retry_takes_the_last_refusals
     assert!(matches!(Case::begun(not_required).step(), Step::Begin(begin) if begin.drops_not_required), "Z11");
 }
 
+/// As an older API has left it: nobody else would ever end such a state.
+#[test]
+fn a_resize_state_that_is_not_known_begins_the_expansion_anew() {
+    for state in ["ControllerResizeFailed", "NodeExpansionFailed", "controllerresizeinprogress"] {
+        let left = json!({ "status": { "allocatedResourceStatuses": { "storage": state } } });
+        let Step::Begin(begin) = Case::new(left, json!({})).step() else { panic!("{state}") };
+        assert!(begin.sets_state && begin.is_fresh && begin.allocated.as_deref() == Some("2Gi"), "{state}: {begin:?}");
+        let same = Case::begun(json!({ "status": { "allocatedResourceStatuses": { "storage": state } } }));
+        assert!(matches!(same.step(), Step::Begin(begin) if begin.sets_state && !begin.is_fresh), "{state}");
+    }
+}
+
 #[test]
 fn z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not() {
     let infeasible = |allocated: &str| {

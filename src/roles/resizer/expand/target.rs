@@ -29,14 +29,14 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
             NodeInfeasible | NodePending | NodeInProgress => Target::Size(begun),
             // Without a final error the call may still be running: it is finished first, even if the claim now asks for less (I4).
             ControllerInProgress if !sizes.has_failed => Target::Size(begun),
-            ControllerInProgress | ControllerInfeasible | Idle => Target::Size(requested),
-            Unknown => Target::Node,
+            ControllerInProgress | ControllerInfeasible | Idle | Unknown => Target::Size(requested),
         }
     } else {
         match (state, allocated) {
-            (NodePending | NodeInProgress | Unknown, _) => Target::Node,
+            (NodePending | NodeInProgress, _) => Target::Node,
             (NodeInfeasible, _) if is_real => Target::Size(begun),
-            (ControllerInProgress | ControllerInfeasible, _) => Target::Size(begun),
+            // A state that is not known is no node's: an older or later API may have left it, and nobody else would end it.
+            (ControllerInProgress | ControllerInfeasible | Unknown, _) => Target::Size(begun),
             // A smaller size than the requested one would not be enough for the claim.
             (Idle, Some(begun)) => Target::Size(begun.max(requested)),
             (Idle, None) if sizes.waits_for_file_system => Target::Node,
@@ -86,8 +86,10 @@ mod tests {
             ("8", 3, Some(8), 8, Idle, false, same(Size(8))),
             ("8 A < R", 3, Some(2), 8, Idle, false, same(Size(3))),
             ("9", 3, None, 8, Idle, false, same(Size(3))),
-            ("a later state", 8, Some(4), 1, Unknown, false, same(Node)),
-            ("a later state", 3, Some(4), 4, Unknown, false, same(Node)),
+            ("10", 8, Some(4), 1, Unknown, false, same(Size(8))),
+            ("10 A absent", 8, None, 1, Unknown, false, same(Size(8))),
+            ("10 P >= R", 3, Some(4), 4, Unknown, false, same(Size(4))),
+            ("10 P >= R, A absent", 3, None, 4, Unknown, false, same(Size(3))),
         ] {
             let sizes = of(requested, allocated, volume, state, failed);
             assert_eq!(target(&sizes, true), real, "row {row}, with calls");

@@ -114,6 +114,15 @@ fn every_row_of_the_table() {
 }
 
 #[test]
+fn a_modify_state_that_is_not_known_begins_the_modification_anew_or_ends_if_nothing_is_wanted() {
+    for state in ["Failed", "inprogress", ""] {
+        assert_eq!(case(Some("b"), Some(state), Some("b")).step(), Step::Begin("b".to_owned()), "{state:?}");
+        assert_eq!(case(None, Some(state), Some("b")).step(), Step::Settled, "{state:?}");
+        assert_eq!(case(None, Some(state), Some("b")).with(told()).step(), Step::Cancel, "{state:?}");
+    }
+}
+
+#[test]
 fn z38_a_class_that_is_missing_is_looked_up_once_and_then_waited_for() {
     let mut missing = case(Some("gold"), None, None);
     assert_eq!(missing.step(), Step::LookUp("gold".to_owned()));

@@ -257,6 +257,14 @@ fn s1_s2_a_deleted_snapshot_is_asked_for_until_the_answer_is_final() {
 }
 
 #[test]
+fn a_snapshot_of_a_policy_that_is_not_known_is_kept() {
+    for policy in ["Retain", "delete", "New", ""] {
+        let content = cut(dt_bdel(json!({ "spec": { "deletionPolicy": policy } })));
+        assert_eq!(Case::of(content).with(|case| case.class = None).next(), Step::Release, "{policy:?}");
+    }
+}
+
+#[test]
 fn s4_s12_s13_s14_deletion_row_by_row() {
     let deletes = |content: VolumeSnapshotContent| Case::of(content).with(|case| case.class = None).next();
     let turn = |handle: &str| Step::TakeSnapshotTurns(vec![handle.to_owned()]);
