@@ -54,7 +54,7 @@ pub enum Command {
         /// The configuration file.
         config: PathBuf,
     },
-    /// Validate offline and print the plan.
+    /// Validate, offline unless a kubeconfig is given, and print the plan.
     Check {
         /// The configuration file.
         config: PathBuf,
@@ -62,6 +62,8 @@ pub enum Command {
         driver_name: Option<String>,
         /// Accept a configuration that enables no role.
         allow_empty: bool,
+        /// Also connect to the API server of this kubeconfig.
+        kubeconfig: Option<PathBuf>,
         /// The format of the plan.
         output: Output,
     },
@@ -175,6 +177,9 @@ enum Verb {
         /// Accept a configuration that enables no role.
         #[arg(long)]
         allow_empty: bool,
+        /// Also connect to the API server of this kubeconfig, and say what is wrong with its certificates, proxy or credentials.
+        #[arg(long, value_name = "FILE")]
+        kubeconfig: Option<PathBuf>,
         /// How to print the result.
         #[arg(long, value_enum, default_value_t = Output::Text)]
         output: Output,
@@ -228,8 +233,8 @@ pub fn parse(
     };
     Ok(match parsed.verb {
         Verb::Run { config } => Command::Run { config: required(config)? },
-        Verb::Check { config, file, driver_name, allow_empty, output } => {
-            Command::Check { config: required(config.or(file))?, driver_name, allow_empty, output }
+        Verb::Check { config, file, driver_name, allow_empty, kubeconfig, output } => {
+            Command::Check { config: required(config.or(file))?, driver_name, allow_empty, kubeconfig, output }
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
@@ -306,11 +311,23 @@ mod tests {
             ("run --config c.yaml", Command::Run { config: config.clone() }),
             (
                 "check --config c.yaml",
-                Command::Check { config: config.clone(), driver_name: None, allow_empty: false, output: Output::Text },
+                Command::Check {
+                    config: config.clone(),
+                    driver_name: None,
+                    allow_empty: false,
+                    kubeconfig: None,
+                    output: Output::Text,
+                },
             ),
             (
-                "check c.yaml --allow-empty",
-                Command::Check { config: config.clone(), driver_name: None, allow_empty: true, output: Output::Text },
+                "check c.yaml --allow-empty --kubeconfig k",
+                Command::Check {
+                    config: config.clone(),
+                    driver_name: None,
+                    allow_empty: true,
+                    kubeconfig: Some("k".into()),
+                    output: Output::Text,
+                },
             ),
             (
                 "check --config=c.yaml --driver-name ebs.csi.aws.com --output json",
@@ -318,6 +335,7 @@ mod tests {
                     config: config.clone(),
                     driver_name: Some("ebs.csi.aws.com".to_owned()),
                     allow_empty: false,
+                    kubeconfig: None,
                     output: Output::Json,
                 },
             ),

@@ -38,8 +38,12 @@ fn main() -> ExitCode {
     };
     let done = match command {
         Command::Run { config } => load(&config, &variables).map(|loaded| run(&config, loaded, &variables)),
-        Command::Check { config, driver_name, allow_empty, output } => {
-            check(&config, &variables, driver_name.as_deref(), allow_empty, output).map(|()| Ok(Exit::Success))
+        Command::Check { config, driver_name, allow_empty, kubeconfig, output } => {
+            let loaded = check(&config, &variables, driver_name.as_deref(), allow_empty, output);
+            loaded.map(|loaded| match kubeconfig {
+                Some(kubeconfig) => reach(kubeconfig, &loaded, &variables, output),
+                None => Ok(Exit::Success),
+            })
         }
         Command::Schema => {
             print(&format!("{:#}\n", Config::schema(&sections())));
@@ -86,7 +90,7 @@ fn check(
     driver: Option<&str>,
     allow_empty: bool,
     output: Output,
-) -> Result<(), String> {
+) -> Result<Loaded, String> {
     let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
     let sources = Sources { file: Some(file), environment: variables.clone() };
     let loaded = config::load(&sources, &sections());
@@ -117,7 +121,24 @@ fn check(
             print(&format!("{valid:#}\n"));
         }
     }
-    Ok(())
+    Ok(loaded)
+}
+
+/// Connects to the API server, after the plan was printed. JSON has one document alone.
+fn reach(
+    kubeconfig: PathBuf,
+    loaded: &Loaded,
+    variables: &BTreeMap<String, String>,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    let version = runtime.block_on(app::reach(kubeconfig, &loaded.config, Proxies::read(variables)))?;
+    match output {
+        Output::Text => print(&format!("\nserver   reached, version {version}\n")),
+        Output::Json => {}
+    }
+    Ok(Exit::Success)
 }
 
 /// Rewrites a workload. If the documents go to the standard output, the report goes to the standard error stream.

@@ -13,6 +13,7 @@ mod lease_group;
 mod lease_groups;
 mod local_roles;
 mod plan;
+mod reach;
 mod reload;
 mod role_states;
 mod run;
@@ -20,5 +21,6 @@ mod serving;
 
 pub use environment::{Environment, telemetry_settings};
 pub use plan::{Plan, UNKNOWN_DRIVER};
+pub use reach::{ReachError, reach};
 pub use reload::{Configuration, ConfigurationHandle, needs_restart};
 pub use run::{AppError, serve};

@@ -358,7 +358,7 @@ async fn essential_end(ends: &mut TaskEnds, board: &Board, meter: &Meter) -> Tas
     end
 }
 
-fn client_options(config: &Config, proxies: Proxies) -> ClientOptions {
+pub(super) fn client_options(config: &Config, proxies: Proxies) -> ClientOptions {
     ClientOptions { response_timeout: config.kubernetes.request_timeout, proxies, ..ClientOptions::default() }
 }
 

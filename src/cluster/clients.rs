@@ -26,6 +26,7 @@ use tracing::{info, warn};
 
 use super::outage::Outage;
 use super::route::{DialConnector, NoAnswer, Route};
+use super::tls::{TlsError, client_config};
 use crate::process::{Dial, Proxies, Proxy, ProxyError, error_chain};
 
 /// The user agent in the API's audit log.
@@ -128,7 +129,10 @@ pub enum ConnectError {
     /// What is configured is no proxy.
     #[error("cannot reach the Kubernetes API through a proxy")]
     Proxy(#[source] ProxyError),
-    /// The credentials or certificates cannot be used.
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The credentials cannot be used.
     #[error("cannot use the credentials for the Kubernetes API")]
     Credentials(#[source] Box<kube::Error>),
     /// The token has characters that no HTTP header may have.
@@ -143,6 +147,7 @@ impl ConnectError {
             Self::Kubeconfig { .. } => "kubeconfig",
             Self::Infer(_) => "infer",
             Self::Proxy(_) => "proxy",
+            Self::Tls(_) => "tls",
             Self::Credentials(_) => "credentials",
             Self::Token => "token",
         }
@@ -195,14 +200,12 @@ impl Clients {
     }
 
     fn from_config(Access { config, proxy_url }: &Access, options: &ClientOptions) -> Result<Self, ConnectError> {
-        // An error means that a provider is already installed, which is fine.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let proxy = proxy(&config.cluster_url, proxy_url.as_deref(), &options.proxies)?;
         if let Some(proxy) = &proxy {
             info!(%proxy, "the Kubernetes API is reached through a proxy");
         }
         let (namespace, outage) = (config.default_namespace.clone(), Outage::default());
-        let tls = config.rustls_client_config().map_err(|error| ConnectError::Credentials(Box::new(error)))?;
+        let tls = client_config(config)?;
         let client = |versions: Versions| -> Result<kube::Client, kube::Error> {
             let mut tcp = HttpConnector::new();
             tcp.enforce_http(false);

@@ -18,6 +18,7 @@
 mod api;
 mod cache;
 mod caches;
+mod certificate;
 mod clients;
 mod config;
 mod error;
@@ -41,6 +42,8 @@ mod slots;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod tls;
+mod verifier;
 mod watch;
 
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
@@ -75,3 +78,4 @@ pub use patch::Patch;
 pub use scope::{Viewpoint, WatchScope};
 pub use smol_str::SmolStr;
 pub use subscription::Subscription;
+pub use tls::TlsError;

@@ -204,3 +204,29 @@ async fn migrate_reads_several_files_and_folders_and_says_which_one_is_wrong() {
     let refused = run(&["migrate", "-f", empty.path().to_str().unwrap()], &[]).await;
     assert!(refused.stderr.contains("expected files that end with .yaml"), "{}", refused.stderr);
 }
+
+#[tokio::test]
+async fn check_with_a_kubeconfig_reaches_the_server_or_says_why_not() {
+    let theatre = super::theatre::Theatre::open().await;
+    theatre.config("daemon");
+    theatre.testbed.api.admit(
+        csi_control_plane::sandbox::testbed::TestBed::token("daemon"),
+        csi_control_plane::sandbox::api::Identity::admin("daemon"),
+    );
+    let path = theatre.path("daemon.kubeconfig");
+    let ended = run(&["check", "--config", MINIMAL, "--kubeconfig", path.to_str().unwrap()], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.lines().last().unwrap().starts_with("server   reached, version v1."), "{}", ended.stdout);
+
+    // The file of a user whose certificate is not what it says.
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("token:"), "{text}");
+    let bad = theatre.file("bad.kubeconfig", &text.replace("token:", "client-certificate:"));
+    let ended = run(&["check", "--config", MINIMAL, "--kubeconfig", &bad], &[]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.starts_with("error: cannot read client-certificate of the kubeconfig's user: "),
+        "{}",
+        ended.stderr
+    );
+}

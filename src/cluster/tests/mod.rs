@@ -9,6 +9,7 @@ mod kinds;
 mod objects;
 mod proxies;
 mod subscriptions;
+mod tls;
 mod wire;
 
 use std::convert::Infallible;
