@@ -7,6 +7,7 @@
 //! | sampler | `OTEL_TRACES_SAMPLER` (with `_ARG`), configuration's ratio, parent-based |
 //! | resource | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, our name, version and instance |
 //! | propagators | `OTEL_PROPAGATORS`, `tracecontext,baggage` |
+//! | proxy | `HTTPS_PROXY` and `NO_PROXY`, also for an `http://` collector, as gRPC in Go |
 //!
 //! The SDK supports the sampler and resource variables, but would read them from the process; here they are an input
 //! like any other. An invalid value in our configuration is an error. An invalid standard variable, which may have been
@@ -20,6 +21,7 @@ use opentelemetry_sdk::trace::Sampler;
 use super::propagation::Propagation;
 use super::trace_sending::{Sending, sending};
 use super::variable::{list, percent_decoded};
+use crate::process::{Proxies, Proxy};
 
 /// The process's environment, as an input.
 pub type Environment = BTreeMap<String, String>;
@@ -51,6 +53,9 @@ pub enum TraceError {
     /// The exporter refused its settings.
     #[error("cannot build the OTLP exporter")]
     Exporter(#[source] opentelemetry_otlp::ExporterBuildError),
+    /// There can be no connection through a proxy.
+    #[error("cannot set up the connection to the collector through a proxy")]
+    Channel(#[source] tonic::transport::Error),
     /// A file of a certificate or a key.
     #[error("cannot read {path}, which a variable of the OTLP exporter names")]
     Certificate {
@@ -72,6 +77,7 @@ pub(super) struct Export {
     pub(super) resource: BTreeMap<String, String>,
     pub(super) propagation: Propagation,
     pub(super) sending: Sending,
+    pub(super) proxy: Option<Proxy>,
 }
 
 /// The decision and what was odd about its inputs.
@@ -87,7 +93,30 @@ const DEFAULT_ENDPOINT: &str = "http://localhost:4317";
 /// Decides.
 pub(super) fn plan(settings: &TraceSettings, environment: &Environment) -> Result<Plan, TraceError> {
     // An empty variable is an unset one, says the standard.
-    plan_with(settings, |name| environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty()))
+    let var = |name: &str| environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+    let Plan { mut export, mut warnings } = plan_with(settings, var)?;
+    if let Some(export) = &mut export {
+        export.proxy = proxy(&export.endpoint, &Proxies::read(environment), &mut warnings);
+    }
+    Ok(Plan { export, warnings })
+}
+
+fn proxy(endpoint: &str, proxies: &Proxies, warnings: &mut Vec<String>) -> Option<Proxy> {
+    let collector: Uri = endpoint.replacen("http://", "https://", 1).parse().ok()?;
+    // Without a port it is the scheme's, whichever variable decides.
+    let is_plain = endpoint.starts_with("http://") && collector.port().is_none();
+    let collector = if is_plain { format!("https://{}:80", collector.host()?).parse().ok()? } else { collector };
+    let mut direct = |why: String| {
+        warnings.push(format!("{why}: traces are sent without a proxy"));
+        None
+    };
+    match proxies.of(&collector) {
+        Ok(Some(proxy)) if proxy.uri().scheme_str() == Some("https") => {
+            direct(format!("the proxy {proxy} speaks TLS, and traces can go only through one that does not"))
+        }
+        Ok(proxy) => proxy,
+        Err(error) => direct(error.to_string()),
+    }
 }
 
 /// The same, where `var` finds a variable that is set and not empty.
@@ -141,7 +170,7 @@ fn plan_with<'a>(settings: &TraceSettings, var: impl Fn(&str) -> Option<&'a str>
     let propagation = propagation(var("OTEL_PROPAGATORS"), &mut warnings);
     let resource = resource(settings, var("OTEL_SERVICE_NAME"), var("OTEL_RESOURCE_ATTRIBUTES"), &mut warnings);
     let sending = sending(&var, &mut warnings);
-    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagation, sending }), warnings })
+    Ok(Plan { export: Some(Export { endpoint, sampler, resource, propagation, sending, proxy: None }), warnings })
 }
 
 /// The standard allows an endpoint without scheme; then a second variable says whether it speaks TLS.
@@ -378,5 +407,27 @@ mod tests {
         let plan = of("b3,tracecontext,tracecontext");
         assert_eq!(plan.export.unwrap().propagation, Propagation { trace_context: true, baggage: false });
         assert_eq!(plan.warnings.len(), 1);
+    }
+
+    #[test]
+    fn a_collector_is_reached_through_the_proxy_that_grpc_in_go_would_take() {
+        let proxy = ("HTTPS_PROXY", "http://me:secret@p:3128");
+        for (collector, variables, expected, warns) in [
+            ("http://collector:4317", &[][..], None, false),
+            ("http://collector:4317", &[proxy], Some("http://p:3128 (HTTPS_PROXY)"), false),
+            ("https://collector", &[proxy], Some("http://p:3128 (HTTPS_PROXY)"), false),
+            ("http://collector:4317", &[("HTTP_PROXY", "http://p:3128")], None, false),
+            ("http://collector:4317", &[proxy, ("NO_PROXY", "collector:4317")], None, false),
+            ("http://collector", &[proxy, ("NO_PROXY", "collector:80")], None, false),
+            ("http://localhost:4317", &[proxy], None, false),
+            ("http://collector:4317", &[("HTTPS_PROXY", "https://me:secret@p")], None, true),
+            ("http://collector:4317", &[("HTTPS_PROXY", "http://me:se#cret@p")], None, true),
+        ] {
+            let plan = decide(Some(collector), variables);
+            let found = plan.export.unwrap().proxy.map(|proxy| proxy.to_string());
+            assert_eq!(found.as_deref(), expected, "{collector} {variables:?}");
+            assert_eq!(plan.warnings.len(), usize::from(warns), "{:?}", plan.warnings);
+            assert!(!plan.warnings.iter().any(|warning| warning.contains("secret")), "{:?}", plan.warnings);
+        }
     }
 }

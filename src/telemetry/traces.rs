@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
@@ -17,6 +20,8 @@ use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracerProvider};
 use tonic::metadata::KeyAndValueRef;
 use tonic::service::Interceptor;
+use tonic::transport::{Channel, Endpoint};
+use tower::service_fn;
 use tracing::{Level, Subscriber, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, filter_fn};
@@ -27,7 +32,7 @@ use super::logs::is_ours;
 use super::span_queue::{Account, Counted, Watched};
 use super::trace_plan::{Export, TraceError};
 use super::trace_sending::{Headers, TlsFiles};
-use crate::process::Tasks;
+use crate::process::{Proxy, Tasks, tunnel};
 
 /// What exports, and the account of what it was given.
 #[derive(Debug)]
@@ -47,7 +52,9 @@ pub(super) fn provider(export: &Export, meter: &Meter) -> Result<Provider, Trace
         .with_endpoint(export.endpoint.clone())
         .with_timeout(sending.request_timeout)
         .with_interceptor(carrying(sending.headers.clone()));
-    if export.endpoint.starts_with("https://") {
+    if let Some(proxy) = &export.proxy {
+        builder = builder.with_channel(through(proxy, export)?);
+    } else if is_https(export) {
         builder = builder.with_tls_config(tls(&sending.tls)?);
     }
     let exporter = builder.build().map_err(TraceError::Exporter)?;
@@ -79,6 +86,26 @@ pub(super) fn provider(export: &Export, meter: &Meter) -> Result<Provider, Trace
     let (tasks, _) = Tasks::new("traces");
     tasks.spawn("drops", account.clone().tell_drops());
     Ok(Provider { sdk, account, _tasks: tasks })
+}
+
+fn is_https(export: &Export) -> bool {
+    export.endpoint.starts_with("https://")
+}
+
+/// The connection to the collector, as the exporter would make it, through a proxy.
+fn through(proxy: &Proxy, export: &Export) -> Result<Channel, TraceError> {
+    let limit = export.sending.request_timeout;
+    let mut endpoint = Endpoint::from_shared(export.endpoint.clone()).map_err(TraceError::Channel)?.timeout(limit);
+    if is_https(export) {
+        endpoint = endpoint.tls_config(tls(&export.sending.tls)?).map_err(TraceError::Channel)?;
+    }
+    let (proxy, mut tcp) = (proxy.clone(), HttpConnector::new());
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(limit));
+    Ok(endpoint.connect_with_connector_lazy(service_fn(move |collector: Uri| {
+        let (proxy, tcp) = (proxy.clone(), tcp.clone());
+        async move { tunnel(&proxy, tcp, &collector, limit).await.map(TokioIo::new) }
+    })))
 }
 
 /// Puts the headers on each request. The exporter reads the variable too, and does not mark the values as secrets: whatever

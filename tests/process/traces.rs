@@ -1,5 +1,9 @@
 //! Traces as a user sees them: the daemon as a process, a collector on a socket, and the driver between them.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+
 use csi_control_plane::cluster::names::{ANNOTATION_STORAGE_PROVISIONER, ANNOTATION_TRACEPARENT};
 use csi_control_plane::sandbox::driver::Method;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -338,4 +342,39 @@ async fn a_collector_behind_tls_is_trusted_by_its_authority_and_trusts_us_by_our
     let line = nothing.logged("telemetry").await;
     assert!(line["warning"].as_str().unwrap().contains("cannot read /no/such.pem"), "{line}");
     nothing.address().await;
+}
+
+/// A proxy that connects to `server` whatever it is asked for. Returns its address and what it was asked for.
+fn proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, asked) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut client, server) = (BufReader::new(stream.unwrap()), TcpStream::connect(server).unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") && client.read_line(&mut head).unwrap() > 0 {}
+            sender.send(head.lines().next().unwrap_or_default().to_owned()).unwrap();
+            let mut client = client.into_inner();
+            client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").unwrap();
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || std::io::copy(&mut &server, &mut client));
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn spans_reach_a_collector_behind_a_proxy() {
+    let (theatre, collector) = (Theatre::open().await, Collector::open().await);
+    let (proxy, asked) = proxy(collector.endpoint().trim_start_matches("http://").parse().unwrap());
+    let variables = [EAGER, ("HTTPS_PROXY", &*format!("http://{proxy}"))];
+    let daemon = theatre.daemon_under("daemon", &variables, |config| {
+        config["roles"]["provisioner"] = json!({});
+        config["telemetry"] = json!({"traces": {"endpoint": "http://collector.example.test:4317"}});
+    });
+    claimed_and_attached(&theatre, &daemon).await;
+    collector.span("the claim's span", |it: &Seen| it.attributes.contains_key("persistent_volume_claim")).await;
+    assert_eq!(asked.recv().unwrap(), "CONNECT collector.example.test:4317 HTTP/1.1");
 }
