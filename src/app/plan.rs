@@ -81,9 +81,18 @@ pub(super) fn load_local(sections: &Sections) -> Result<Vec<LoadedLocal>, LoadEr
 /// Loads one role that works without the cluster, if it is one and enabled.
 pub(super) fn load_one_local(name: &str, sections: &Sections) -> Result<Option<LoadedLocal>, LoadError> {
     let Some((section, registration)) = enabled(name, sections) else { return Ok(None) };
-    let Kind::Local(load) = registration.kind else { return Ok(None) };
-    let role = load(section).map_err(|source| LoadError { role: registration.name, source })?;
+    let Kind::Local(local) = &registration.kind else { return Ok(None) };
+    let role = (local.load)(section).map_err(|source| LoadError { role: registration.name, source })?;
     Ok(Some(LoadedLocal { name: registration.name, section: section.clone(), role: Arc::from(role) }))
+}
+
+/// The roles without the cluster whose sections ask for it all the same, and their rights.
+fn local_rules(sections: &Sections) -> Vec<(&'static str, Vec<Rule>)> {
+    let rules = |role: &'static Registration| match (&role.kind, sections.get(role.name)) {
+        (Kind::Local(local), Some(section)) => Some((role.name, (local.rules)(section))),
+        _ => None,
+    };
+    ROLES.iter().filter_map(rules).filter(|(_, rules)| !rules.is_empty()).collect()
 }
 
 fn enabled<'a>(name: &str, sections: &'a Sections) -> Option<(&'a Value, &'static Registration)> {
@@ -133,6 +142,8 @@ impl Plan {
         all.extend(caches.rules(&Viewpoint { driver, namespace: Some(&namespaces.own), node: None }));
         all.extend(roles.iter().flat_map(|role| role.rules.iter().cloned()));
         all.extend(roles.iter().flat_map(|role| role.rules_of_driver.iter().flat_map(|rules| rules(known))));
+        let local = local_rules(&loaded.roles);
+        all.extend(local.iter().flat_map(|(_, rules)| rules.iter().cloned()));
         let lease = |name: &str| {
             let role = roles.iter().find(|role| role.active.name == name)?;
             role.lease.name(driver).filter(|_| election.enabled)
@@ -145,10 +156,11 @@ impl Plan {
         if !leases.is_empty() {
             all.extend(leading(known.map(|_| leases)));
         }
-        let name = rbac::name(driver, roles.iter().map(|role| role.label.as_str()));
+        let labels = roles.iter().map(|role| role.label.as_str()).chain(local.iter().map(|(name, _)| *name));
+        let name = rbac::name(driver, labels);
         Ok(Self {
             driver: driver.to_owned(),
-            cluster: !roles.is_empty(),
+            cluster: !roles.is_empty() || !local.is_empty(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
             manifests: all.manifests(&name, &namespaces),

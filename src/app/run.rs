@@ -16,7 +16,7 @@ use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board, Door};
 use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks};
-use crate::roles::{Instance, LoadError, LocalContext, RoleContext, needs_cluster};
+use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
 
 use super::board::{Leases, StatusEntries, StatusSource};
@@ -110,6 +110,12 @@ async fn work(
     let beside_driver = LocalContext {
         driver: csi.dialer(),
         endpoint: environment.endpoint,
+        cluster: ClusterOnRequest {
+            access: environment.cluster.clone(),
+            clients: client_options.clone(),
+            api: api_options.clone(),
+            node: environment.instance.node.clone(),
+        },
         diagnostics,
         board: board.clone(),
         meter: meter.clone(),

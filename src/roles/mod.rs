@@ -25,8 +25,8 @@ pub mod wiring;
 use crate::config::RoleSection;
 
 pub use role::{
-    ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRole, Registration, Role, RoleContext,
-    RoleError, SandboxDriver,
+    ClusterOnRequest, ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRegistration, LocalRole,
+    Reader, Registration, Role, RoleContext, RoleError, SandboxDriver,
 };
 pub use wiring::{RulesOf, Wired, Wiring};
 

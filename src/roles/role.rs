@@ -19,7 +19,10 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{Api, EventRecorder};
+use crate::cluster::rbac::Rule;
+use crate::cluster::{
+    Api, ApiError, ApiOptions, ClientOptions, Clients, ClusterAccess, ConnectError, EventRecorder, Object, ObjectName,
+};
 use crate::config::RoleSection;
 use crate::config::sidecar::Sidecar;
 use crate::csi::{Client, Csi, Dialer, Driver};
@@ -97,6 +100,8 @@ pub struct LocalContext {
     pub driver: Dialer,
     /// The driver's address, for people.
     pub endpoint: String,
+    /// The way to the cluster, for a role whose section asks for it.
+    pub cluster: ClusterOnRequest,
     /// Where the daemon's diagnostics are served, if anywhere.
     pub diagnostics: Option<SocketAddr>,
     /// The status board.
@@ -107,6 +112,38 @@ pub struct LocalContext {
     pub clock: Clock,
     /// Random numbers.
     pub rng: Rng,
+}
+
+/// The way to the cluster for local roles. No credentials are read and no connection is opened before a role asks.
+#[derive(Debug, Clone)]
+pub struct ClusterOnRequest {
+    /// The API's address and our credentials.
+    pub access: ClusterAccess,
+    /// The timeouts of the connections.
+    pub clients: ClientOptions,
+    /// The limits of requests.
+    pub api: ApiOptions,
+    /// The node that this process runs on, if known.
+    pub node: Option<String>,
+}
+
+/// Reads objects. A local role has no term, and so no right to write.
+#[derive(Debug, Clone)]
+pub struct Reader(Api);
+
+impl ClusterOnRequest {
+    /// Reads the credentials. The connection opens with the first request.
+    pub async fn connect(&self, meter: &Meter) -> Result<Reader, ConnectError> {
+        let clients = Clients::connect(&self.access, &self.clients).await?;
+        Ok(Reader(Api::new(clients.work, &self.api, meter.clone())))
+    }
+}
+
+impl Reader {
+    /// Reads an object that may not exist.
+    pub async fn get_opt<K: Object>(&self, name: &ObjectName) -> Result<Option<K>, ApiError> {
+        self.0.get_opt(name).await
+    }
 }
 
 /// Where a process runs, as far as known.
@@ -145,8 +182,16 @@ pub struct Registration {
 pub enum Kind {
     /// The cluster and the driver.
     Cluster(ClusterRole),
-    /// The driver's socket and this machine alone: no API server, no Lease, no rights. Every replica serves it.
-    Local(LoadLocal),
+    /// The driver's socket and this machine: no Lease, and no API server unless its section asks for it. Every replica serves it.
+    Local(LocalRegistration),
+}
+
+/// The registration of a role that works without the cluster.
+pub struct LocalRegistration {
+    /// Reads its section.
+    pub load: LoadLocal,
+    /// The rights of a section that asks for the cluster; none: it does not.
+    pub rules: fn(&Value) -> Vec<Rule>,
 }
 
 /// The registration of a role that works with the cluster.

@@ -95,7 +95,7 @@ fn another_root_directory_of_the_kubelet_moves_every_folder() {
 #[test]
 fn what_a_node_plugin_cannot_have_is_refused_with_the_reason() {
     type Change = fn(&mut Value);
-    let refused: [(&str, Change); 10] = [
+    let refused: [(&str, Change); 11] = [
         ("Set node.enabled: true", |it| it["config"]["roles"]["registrar"] = json!({})),
         ("node.config.roles.attacher", |it| it["node"]["config"] = json!({"roles": {"attacher": {}}})),
         ("node.driver.containers is empty", |it| it["node"]["driver"]["containers"] = json!([])),
@@ -105,6 +105,9 @@ fn what_a_node_plugin_cannot_have_is_refused_with_the_reason() {
         ("maxSurge is 1", |it| it["node"]["updateStrategy"] = json!({"rollingUpdate": {"maxSurge": 1}})),
         ("node.config.roles.registrar.withdrawAfter", |it| {
             it["node"]["config"] = json!({"roles": {"registrar": {"withdrawAfter": "1s"}}});
+        }),
+        ("node.serviceAccountName", |it| {
+            it["node"]["config"] = json!({"roles": {"registrar": {"csiNodeInterval": "2m"}}});
         }),
         ("node.config.roles.registrar.directory", |it| {
             it["node"]["config"] = json!({"roles": {"registrar": {"directory": "registration"}}});

@@ -1,3 +1,9 @@
+{{/* "true" if the registrar reads the node's CSINode: it then needs NODE_NAME and a token. */}}
+{{- define "csi-control-plane.readsCsiNode" -}}
+{{- $interval := include "csi-control-plane.at" (dict "in" .Values.config "key" "roles.registrar.csiNodeInterval") -}}
+{{- if and (eq .Values.mode "node") (regexMatch "[1-9]" $interval) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The value of a dotted key, as text; "" if the key is missing, or if a part of its path is null: a section may be empty. */}}
 {{- define "csi-control-plane.at" -}}
 {{- $found := include "csi-control-plane.value" . | fromJson -}}

@@ -20,7 +20,7 @@ env:
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
-  {{- if include "csi-control-plane.perNode" . }}
+  {{- if or (include "csi-control-plane.perNode" .) (include "csi-control-plane.readsCsiNode" .) }}
   - name: NODE_NAME
     valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
   {{- end }}
@@ -88,7 +88,7 @@ metadata:
     {{- end }}
 spec:
   {{- if eq .Values.mode "node" }}
-  # Its roles ask no API server, so the pod needs no account and gets no token.
+  # Its roles ask no API server, unless csiNodeInterval is set: the pod needs no account and gets no token.
   serviceAccountName: {{ .Values.serviceAccountName | default "default" | quote }}
   automountServiceAccountToken: {{ ne .Values.serviceAccountName "" }}
   {{- else }}

@@ -31,6 +31,9 @@
 {{- fail (printf "config.roles.%s: files/rbac.yaml does not know what rights this role needs" $role) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (include "csi-control-plane.readsCsiNode" .) (not .Values.serviceAccountName) -}}
+{{- fail "node.serviceAccountName is empty, and node.config.roles.registrar.csiNodeInterval makes the sidecar read this node's CSINode: name an account with the right to get csinodes, which `csi-control-plane check` prints" -}}
+{{- end -}}
 {{- $perNode := include "csi-control-plane.perNode" . -}}
 {{- range $role, $section := .Values.config.roles -}}
 {{- /* The key that makes the role work for its own node alone; none: it never does. */ -}}

@@ -9,10 +9,11 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::{ApiOptions, ClientOptions, ClusterAccess};
 use crate::csi::{Csi, CsiOptions};
 use crate::diagnostics::Board;
 use crate::process::{Clock, Dial, Rng, Tasks};
-use crate::roles::{Kind, LocalContext, LocalRole, Registration, metrics};
+use crate::roles::{ClusterOnRequest, Kind, LocalContext, LocalRole, Registration, metrics};
 use crate::sandbox::driver::{Driver, Listen, Profile, Server};
 
 /// Longer than anything that is waited for, on a busy machine.
@@ -44,6 +45,13 @@ impl Beside {
         let context = LocalContext {
             driver: csi.dialer(),
             endpoint: format!("unix://{}", socket.display()),
+            // No test but those that set another asks it.
+            cluster: ClusterOnRequest {
+                access: ClusterAccess::Kubeconfig("/no/such/file".into()),
+                clients: ClientOptions::default(),
+                api: ApiOptions::default(),
+                node: Some("node-1".to_owned()),
+            },
             diagnostics: None,
             board: Board::new("0.0.0", clock),
             meter,
@@ -70,8 +78,8 @@ impl Beside {
 
     /// Serves a role with this section.
     pub(crate) fn serve(&self, registration: &Registration, section: &Value) -> Serving {
-        let Kind::Local(load) = registration.kind else { panic!("{} needs the cluster", registration.name) };
-        let role: Arc<dyn LocalRole> = Arc::from(load(section).unwrap());
+        let Kind::Local(local) = &registration.kind else { panic!("{} needs the cluster", registration.name) };
+        let role: Arc<dyn LocalRole> = Arc::from((local.load)(section).unwrap());
         let stop = CancellationToken::new();
         let (tasks, _) = Tasks::new("role");
         let (cx, ends, served) = (self.context.clone(), stop.clone(), Arc::clone(&role));

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::config::RoleSection;
 
 pub use self::config::LivenessSection;
-use super::role::{Kind, LocalRole, Registration};
+use super::role::{Kind, LocalRegistration, LocalRole, Registration};
 
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
@@ -38,7 +38,7 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    kind: Kind::Local(load),
+    kind: Kind::Local(LocalRegistration { load, rules: |_| Vec::new() }),
 };
 
 const NAME: &str = "liveness";

@@ -26,6 +26,10 @@ pub struct RegistrarSection {
     pub withdraw_after: Duration,
     /// What happens to the registration when the daemon stops.
     pub on_shutdown: OnShutdown,
+    /// How often this node's `CSINode` is read; a driver that is missing there twice is announced again. 0s: never.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub csi_node_interval: Duration,
     /// Address and port of `/healthz` as node-driver-registrar has it. null: no such port.
     #[schemars(with = "Option<String>", extend("format" = "socket-address"))]
     pub health_listen: Option<SocketAddr>,
@@ -48,12 +52,14 @@ impl Default for RegistrarSection {
             directory: "/registration".to_owned(),
             withdraw_after: Duration::ZERO,
             on_shutdown: OnShutdown::Withdraw,
+            csi_node_interval: Duration::ZERO,
             health_listen: None,
         }
     }
 }
 
-/// Shorter than a driver's restart would unregister the driver in each of them.
+/// `withdrawAfter`: shorter than a driver's restart would unregister the driver in each of them. `csiNodeInterval`: each node asks
+/// the API server so often.
 const SHORTEST: Duration = Duration::from_secs(10);
 
 impl Section for RegistrarSection {
@@ -70,6 +76,9 @@ impl Section for RegistrarSection {
         }
         if !self.withdraw_after.is_zero() && self.withdraw_after < SHORTEST {
             faults.add("withdrawAfter", duration::format(self.withdraw_after), "at least 10s, or 0s for never");
+        }
+        if !self.csi_node_interval.is_zero() && self.csi_node_interval < SHORTEST {
+            faults.add("csiNodeInterval", duration::format(self.csi_node_interval), "at least 10s, or 0s for never");
         }
     }
 }
@@ -108,9 +117,10 @@ mod tests {
         let section = RegistrarSection {
             directory: "registration".to_owned(),
             withdraw_after: Duration::from_secs(1),
+            csi_node_interval: Duration::from_secs(9),
             ..RegistrarSection::default()
         };
-        assert_eq!(faulty_keys(&section), ["directory", "withdrawAfter"]);
+        assert_eq!(faulty_keys(&section), ["directory", "withdrawAfter", "csiNodeInterval"]);
         assert_eq!(faulty_keys(&RegistrarSection::default()), Vec::<String>::new());
     }
 

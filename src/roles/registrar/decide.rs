@@ -89,9 +89,12 @@ impl Dialogue {
         self.asked = None;
         match reason {
             Reason::Refused => self.repeated += 1,
-            Reason::Start | Reason::Vanished | Reason::Renamed | Reason::Returned | Reason::Reconfigured => {
-                self.verdict = None;
-            }
+            Reason::Start
+            | Reason::Vanished
+            | Reason::Renamed
+            | Reason::Returned
+            | Reason::Reconfigured
+            | Reason::Lost => self.verdict = None,
         }
     }
 
@@ -116,6 +119,8 @@ pub(super) enum Reason {
     Returned,
     /// The configuration has another directory, or another path of the driver's socket.
     Reconfigured,
+    /// The node's `CSINode` does not have the driver any more.
+    Lost,
 }
 
 impl Reason {
@@ -128,6 +133,7 @@ impl Reason {
             Self::Renamed => "renamed",
             Self::Returned => "returned",
             Self::Reconfigured => "reconfigured",
+            Self::Lost => "lost",
         }
     }
 }
@@ -150,6 +156,21 @@ pub(super) enum Outdated {
     Directory,
 }
 
+/// The latest looks at the node's `CSINode`, if the driver was not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// The look before the latest, if the driver was not there either.
+    before: Option<Instant>,
+    latest: Instant,
+}
+
+impl Missing {
+    /// After one more look without the driver.
+    pub(super) fn again(last: Option<Self>, now: Instant) -> Self {
+        Self { before: last.map(|last| last.latest), latest: now }
+    }
+}
+
 /// All that a decision depends on.
 #[derive(Debug)]
 pub(super) struct View<'a> {
@@ -160,6 +181,8 @@ pub(super) struct View<'a> {
     /// Why the announcement is not what the configuration says; `None`: it is.
     pub(super) outdated: Option<Outdated>,
     pub(super) dialogue: &'a Dialogue,
+    /// `None`: the node's `CSINode` has the driver, or nobody looks.
+    pub(super) missing: Option<Missing>,
     /// When an announcement failed last, if none has succeeded since, and why.
     pub(super) failed: Option<&'a (Instant, String)>,
     /// Zero: never.
@@ -205,6 +228,7 @@ pub(super) fn next_step(view: &View<'_>) -> Step {
             Step::Announce(Reason::Reconfigured)
         }
         Place::Ours if may_announce && must_repeat(view, announced) => Step::Announce(Reason::Refused),
+        Place::Ours if may_announce && is_lost(view, announced) => Step::Announce(Reason::Lost),
         // Another instance has announced itself: not fought (row 6).
         _ => Step::Wait,
     }
@@ -216,6 +240,14 @@ fn must_repeat(view: &View<'_>, announced: &Announced) -> bool {
     let since = (*refused).max(announced.at);
     let asked_again = view.dialogue.asked.is_some_and(|asked| asked > *refused);
     !asked_again && view.now.saturating_duration_since(since) >= pause(view.dialogue.repeated)
+}
+
+/// Whether the kubelet has registered the driver and lost it after that. One look is not enough: the kubelet may write at this moment.
+/// The kubelet writes `CSINode` before it says that the driver is registered.
+fn is_lost(view: &View<'_>, announced: &Announced) -> bool {
+    let Some((registered, Ok(()))) = &view.dialogue.verdict else { return false };
+    let first = view.missing.and_then(|missing| missing.before);
+    first.is_some_and(|first| first > announced.at && first > *registered)
 }
 
 /// The pause after so many announcements that were refused.

@@ -8,6 +8,7 @@ struct Case {
     place: Place,
     announced: Option<Announced>,
     outdated: Option<Outdated>,
+    missing: Option<Missing>,
     dialogue: Dialogue,
     failed: Option<(Instant, String)>,
     withdraw_after: Duration,
@@ -22,6 +23,7 @@ fn case() -> Case {
         place: Place::Ours,
         announced: Some(Announced { driver: "demo.csi".into(), at: start }),
         outdated: None,
+        missing: None,
         dialogue: Dialogue::new(),
         failed: None,
         withdraw_after: Duration::ZERO,
@@ -36,6 +38,7 @@ impl Case {
             place: &self.place,
             announced: self.announced.as_ref(),
             outdated: self.outdated,
+            missing: self.missing,
             dialogue: &self.dialogue,
             failed: self.failed.as_ref(),
             withdraw_after: self.withdraw_after,
@@ -212,4 +215,34 @@ fn a_changed_configuration_announces_anew_only_where_the_kubelet_needs_it() {
     }
     case.outdated = Some(Outdated::Directory);
     assert_eq!(case.step(), Step::Withdraw(Reason::Reconfigured), "from the old directory");
+}
+
+#[test]
+fn a_driver_that_csinode_lost_is_announced_again_after_two_looks_and_no_sooner_after_the_next() {
+    let mut case = case();
+    let looks = |case: &mut Case| {
+        case.passes(60);
+        case.missing = Some(Missing::again(case.missing, case.now));
+        case.step()
+    };
+    for round in 0..3 {
+        // What was seen before the kubelet's word does not count.
+        assert_eq!((looks(&mut case), looks(&mut case)), (Step::Wait, Step::Wait), "round {round}");
+        case.dialogue.says(case.now, Ok(()));
+        assert_eq!(looks(&mut case), Step::Wait);
+        assert_eq!(looks(&mut case), Step::Announce(Reason::Lost));
+        let now = case.now;
+        case.dialogue.announced(Reason::Lost);
+        case.announced = Some(Announced { driver: "demo.csi".into(), at: now });
+        assert_eq!((case.step(), case.state()), (Step::Wait, State::Announced));
+    }
+    case.dialogue.says(case.now, Ok(()));
+    let _ = looks(&mut case);
+    case.missing = None;
+    assert_eq!(looks(&mut case), Step::Wait, "it was there in between");
+    let _ = looks(&mut case);
+    for (place, silence) in [(Place::AnotherSocket, None), (Place::Ours, Some("gone".to_owned()))] {
+        (case.place, case.driver.silence) = (place, silence);
+        assert_eq!(case.step(), Step::Wait, "neither over another instance nor for a silent driver");
+    }
 }

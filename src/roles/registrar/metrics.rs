@@ -11,7 +11,7 @@ metrics! {
         "1 while the kubelet's last word is that the driver is registered.";
     /// Announcements.
     ANNOUNCEMENTS = "csi_control_plane_registrar_announcements_total", Kind::Counter, ["reason"],
-        "Registration sockets put into the kubelet's directory, by reason: start, vanished, refused, renamed, returned or reconfigured.";
+        "Registration sockets put into the kubelet's directory, by reason: start, vanished, refused, renamed, returned, reconfigured or lost.";
     /// Refusals.
     REFUSALS = "csi_control_plane_registrar_refusals_total", Kind::Counter, [],
         "How often the kubelet said that it could not register the driver.";

@@ -3,7 +3,8 @@
 //! ```text
 //!   driver ── Probe, GetPluginInfo ──> driver (watched) ─┐
 //!   plugins_registry ── file ──> socket ─────────────────┼─> decide (P) ──> announce · withdraw ──> socket
-//!   kubelet ── GetInfo, NotifyRegistrationStatus ──> server ─┘
+//!   kubelet ── GetInfo, NotifyRegistrationStatus ──> server ─┤
+//!   CSINode ── get, with `csiNodeInterval` ──> csi_node ─────┘
 //! ```
 //!
 //! - The kubelet finds a socket in its directory, asks it for the driver's name and endpoint, calls the driver itself and says how it
@@ -12,9 +13,11 @@
 //!   than it heals.
 //! - No other process is fought: a file that is not ours is replaced at the start, never removed, and never replaced again.
 //! - The process never ends because of the driver or the kubelet.
+//! - A kubelet that has lost the driver does not say so. Only if the configuration asks for it, the node's CSINode is looked at.
 //! - A changed section is taken over while the role is served: the socket stays, unless the kubelet must ask anew.
 
 mod config;
+mod csi_node;
 mod decide;
 mod driver;
 mod health;
@@ -35,7 +38,7 @@ use serde_json::Value;
 use crate::config::RoleSection;
 
 pub use self::config::{OnShutdown, RegistrarSection};
-use super::role::{Kind, LocalRole, Registration};
+use super::role::{Kind, LocalRegistration, LocalRole, Registration};
 
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
@@ -45,7 +48,7 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    kind: Kind::Local(load),
+    kind: Kind::Local(LocalRegistration { load, rules: csi_node::rules }),
 };
 
 const NAME: &str = "registrar";

@@ -12,7 +12,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::config::{OnShutdown, RegistrarSection};
-use super::decide::{Announced, Dialogue, DriverSeen, Outdated, Place, Reason, State, Step, View, next_step, state};
+use super::csi_node::watch_csi_node;
+use super::decide::{
+    Announced, Dialogue, DriverSeen, Missing, Outdated, Place, Reason, State, Step, View, next_step, state,
+};
 use super::driver::watch_driver;
 use super::server::{Heard, Said, Server};
 use super::shown::Shown;
@@ -48,11 +51,14 @@ impl LocalRole for Registrar {
             let _shown = shown.register(cx);
             let (seen, driver) = watch::channel(DriverSeen { name: None, silence: None, since: cx.clock.now() });
             let probes = || !self.section.borrow().withdraw_after.is_zero();
+            let (found, missing) = watch::channel(None);
+            let seen_driver = driver.clone();
             tokio::select! {
                 biased;
-                ended = Work::new(cx, self.section.subscribe(), shown.clone(), driver).run(&stop) => ended,
+                ended = Work::new(cx, self.section.subscribe(), shown.clone(), driver, missing).run(&stop) => ended,
                 () = watch_driver(cx, &seen, probes) => Ok(()),
                 () = check_self(&shown) => Ok(()),
+                () = watch_csi_node(cx, self.section.subscribe(), &seen_driver, &shown, &found) => Ok(()),
                 () = health::serve(cx, self.section.subscribe(), &shown, &stop) => Ok(()),
             }
         }
@@ -98,6 +104,7 @@ struct Work<'a> {
     section: RegistrarSection,
     shown: Shown,
     driver: watch::Receiver<DriverSeen>,
+    missing: watch::Receiver<Option<Missing>>,
     ours: Option<Ours>,
     dialogue: Dialogue,
     failed: Option<(tokio::time::Instant, String)>,
@@ -114,6 +121,7 @@ impl<'a> Work<'a> {
         mut sections: watch::Receiver<RegistrarSection>,
         shown: Shown,
         driver: watch::Receiver<DriverSeen>,
+        missing: watch::Receiver<Option<Missing>>,
     ) -> Self {
         let (server, heard) = Server::new();
         let section = sections.borrow_and_update().clone();
@@ -123,6 +131,7 @@ impl<'a> Work<'a> {
             section,
             shown,
             driver,
+            missing,
             ours: None,
             dialogue: Dialogue::new(),
             failed: None,
@@ -144,6 +153,9 @@ impl<'a> Work<'a> {
                 panic = self.server.panicked() => return Err(RoleError::Panicked(panic)),
                 Some(heard) = self.heard.recv() => self.hear(heard),
                 changed = self.driver.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                changed = self.missing.changed() => if changed.is_err() {
                     return pending().await;
                 },
                 changed = self.sections.changed() => if changed.is_err() {
@@ -202,6 +214,7 @@ impl<'a> Work<'a> {
                 announced: self.ours.as_ref().map(|ours| &ours.announced),
                 outdated: self.ours.as_ref().and_then(|ours| self.outdated(ours)),
                 dialogue: &self.dialogue,
+                missing: *self.missing.borrow_and_update(),
                 failed: self.failed.as_ref(),
                 withdraw_after: self.section.withdraw_after,
                 next: self.next,

@@ -17,6 +17,9 @@ use crate::roles::kit::local::{Beside, Serving, until};
 use crate::sandbox::driver::{Action, Fault, Lie, Method};
 use crate::sandbox::kubelet::{Deed, Kubelet, Retries, connect};
 
+#[path = "serve_csi_node_tests.rs"]
+mod csi_node;
+
 const DRIVER: &str = "demo.csi.example.com";
 /// Where the driver's socket is on the played host.
 const ON_HOST: &str = "/var/lib/kubelet/plugins/demo/csi.sock";

@@ -32,6 +32,8 @@ pub(super) struct Standing {
     pub(super) announcements: u64,
     /// Why the socket did not answer its last self-check.
     pub(super) deaf: Option<String>,
+    /// Whether the node's `CSINode` has the driver, or why that is not known; `None`: nobody looks.
+    pub(super) csi_node: Option<String>,
     /// The health port, or why there is none; `None`: the configuration has none.
     pub(super) health: Option<String>,
 }
@@ -76,6 +78,7 @@ impl Shown {
             facts.extend(standing.endpoint.map(|endpoint| fact("driver on the host", endpoint)));
             facts.extend(standing.asked.map(|at| fact("kubelet asked", age(at))));
             facts.extend(standing.verdict.map(|at| fact("kubelet's last word", age(at))));
+            facts.extend(standing.csi_node.map(|csi_node| fact("CSINode", csi_node)));
             facts.extend(standing.health.map(|health| fact("health port", health)));
             facts.push(fact("announcements", standing.announcements.to_string()));
             facts.push(fact("refusals", standing.refusals.to_string()));
