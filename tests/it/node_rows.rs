@@ -54,16 +54,12 @@ pub(crate) const REGISTRAR: &[(u32, &str, Proof)] = &[
             "n3_n6_what_is_in_the_way_and_a_missing_directory_are_left_alone",
         ]),
     ),
-    (4, "health asks the socket", Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"])),
+    (4, "health asks the socket", Tests(&["n4_health_asks_the_socket_itself"])),
     (5, "no deadline ends the server", Tests(&["n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so"])),
     (6, "the directory is not created", Tests(&["n6_a_missing_directory_is_not_made"])),
-    (7, "the right listener", Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"])),
+    (7, "the right listener", Tests(&["n7_health_is_answered_on_health_listen_alone"])),
     (8, "a slow name", Tests(&["n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so"])),
-    (
-        9,
-        "self-checks are not the kubelet's",
-        Tests(&["n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port"]),
-    ),
+    (9, "a quiet log", Tests(&["n9_self_checks_are_silent_but_for_the_first_that_fails"])),
     (10, "the old exec probe", Tests(&["n10_an_exec_probe_of_the_registrar_goes_with_it_and_the_flag_says_so"])),
     (
         11,
@@ -132,6 +128,7 @@ pub(crate) const REGISTRAR: &[(u32, &str, Proof)] = &[
         "the file's mode",
         Tests(&[
             "n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol_v1_and_without_a_cluster",
+            "n20_files_of_other_tasks_keep_their_mode_while_sockets_are_announced",
             "n1_n20_a_socket_takes_the_place_of_a_stale_one_with_its_mode_and_leaves_nothing_beside_it",
         ]),
     ),

@@ -38,10 +38,21 @@ pub(crate) struct Serving {
 impl Beside {
     /// A driver that does not run yet.
     pub(crate) fn a_driver() -> Self {
+        Self::a_driver_with(CsiOptions::default().timeout)
+    }
+
+    /// The same with this deadline of a call.
+    pub(crate) fn a_driver_with(timeout: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("csi.sock");
         let (clock, rng, meter) = (Clock::system(), Rng::system(), metrics::meter());
-        let csi = Csi::new(Dial::unix(socket.clone()), CsiOptions::default(), meter.clone(), clock, rng.clone());
+        let csi = Csi::new(
+            Dial::unix(socket.clone()),
+            CsiOptions { timeout, ..CsiOptions::default() },
+            meter.clone(),
+            clock,
+            rng.clone(),
+        );
         let context = LocalContext {
             driver: csi.dialer(),
             endpoint: format!("unix://{}", socket.display()),

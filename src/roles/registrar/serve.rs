@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::config::{OnShutdown, RegistrarSection};
 use super::csi_node::watch_csi_node;
@@ -76,16 +76,20 @@ impl LocalRole for Registrar {
 async fn check_self(shown: &Shown) {
     loop {
         sleep(SELF_CHECK).await;
-        let standing = shown.standing();
-        let deaf = match standing.path.filter(|_| standing.is_ours) {
-            Some(path) => self_check::ask(&path).await.err().map(|error| error_chain(&error)),
-            None => None,
-        };
-        if let Some(reason) = deaf.as_ref().filter(|_| standing.deaf.is_none()) {
-            error!(reason, "the registration socket does not answer");
-        }
-        shown.change(|shown| shown.deaf = deaf);
+        check_self_once(shown).await;
     }
+}
+
+pub(super) async fn check_self_once(shown: &Shown) {
+    let standing = shown.standing();
+    let deaf = match standing.path.filter(|_| standing.is_ours) {
+        Some(path) => self_check::ask(&path).await.err().map(|error| error_chain(&error)),
+        None => None,
+    };
+    if let Some(error) = deaf.as_ref().filter(|_| standing.deaf.is_none()) {
+        warn!(error, "the registration socket does not answer");
+    }
+    shown.change(|shown| shown.deaf = deaf);
 }
 
 /// The socket in the kubelet's directory.

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use super::{NAME, REGISTRATION};
+use crate::csi::CsiOptions;
 use crate::proto::pluginregistration::registration_client::RegistrationClient;
 use crate::proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use crate::roles::kit::local::{Beside, Serving, until};
@@ -19,6 +20,8 @@ use crate::sandbox::kubelet::{Deed, Kubelet, Retries, connect};
 
 #[path = "serve_csi_node_tests.rs"]
 mod csi_node;
+#[path = "serve_health_tests.rs"]
+mod health;
 
 const DRIVER: &str = "demo.csi.example.com";
 /// Where the driver's socket is on the played host.
@@ -32,7 +35,12 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
-        let beside = Beside::a_driver();
+        Self::with_timeout(CsiOptions::default().timeout)
+    }
+
+    /// With this deadline of a call.
+    fn with_timeout(timeout: Duration) -> Self {
+        let beside = Beside::a_driver_with(timeout);
         let registry = beside.path("plugins_registry");
         fs::create_dir(&registry).unwrap();
         Self { beside, registry }
@@ -70,9 +78,14 @@ impl Node {
 
     /// The answer of `healthListen`, where it listens.
     async fn health(&self) -> Option<String> {
+        self.ask("/healthz").await
+    }
+
+    async fn ask(&self, path: &str) -> Option<String> {
         let address = self.beside.fact(NAME, "health port")?;
         let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.ok()?;
         Some(answer)
@@ -178,43 +191,20 @@ async fn n6_a_missing_directory_is_not_made() {
 }
 
 #[tokio::test]
-async fn n4_n7_n9_health_asks_the_socket_itself_and_answers_on_its_own_port() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
-    let shown = super::shown::Shown::default();
-    let health = |shown: &super::shown::Shown| {
-        let routes = super::health::routes(shown.clone());
-        async {
-            use tower::ServiceExt as _;
-            let request = axum::extract::Request::get("/healthz").body(axum::body::Body::empty()).unwrap();
-            let answer = routes.oneshot(request).await.unwrap();
-            let status = answer.status().as_u16();
-            let body = axum::body::to_bytes(answer.into_body(), 1024).await.unwrap();
-            (status, String::from_utf8(body.to_vec()).unwrap())
-        }
-    };
-    assert_eq!(health(&shown).await, (404, "registration socket does not exist".to_owned()));
-    shown.change(|shown| shown.path = Some(node.socket()));
-    assert_eq!(health(&shown).await.0, 404);
-    drop(std::os::unix::net::UnixListener::bind(node.socket()).unwrap());
-    let (status, body) = health(&shown).await;
-    assert!(status == 500 && body.contains("Connection refused"), "{status} {body}");
-    let _serving = node.registrar();
-    until("the socket answers", async || health(&shown).await == (200, "ok".to_owned())).await;
-    assert_eq!(node.beside.fact(NAME, "kubelet asked"), None, "our own question is not the kubelet's");
-}
-
-#[tokio::test]
 async fn n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so() {
-    let node = Node::new();
-    let slow = Action::Delay(Duration::from_millis(1500));
+    let limit = Duration::from_millis(1500);
+    let node = Node::with_timeout(limit);
+    let slow = Action::Delay(Duration::from_millis(1000));
     node.beside.driver.inject(Fault::on(Method::GetPluginInfo, slow).once());
     let _server = node.beside.start_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
-    // A whole look later the socket is still served.
-    let info = super::self_check::ask(&node.socket()).await.unwrap();
-    assert_eq!(info.name, DRIVER);
+    // Every deadline of the start is over then, and the kubelet's next start finds the socket served.
+    let over = node.beside.context.clock.now() + limit + Duration::from_secs(1);
+    until("the deadline of the start is over", async || node.beside.context.clock.now() > over).await;
+    assert_eq!(super::self_check::ask(&node.socket()).await.unwrap().name, DRIVER);
+    registered(&node.kubelet()).await;
+    assert_eq!(node.announcements(), 1);
     serving.end().await;
 }
 
@@ -381,23 +371,6 @@ async fn another_directory_gets_the_socket_and_the_old_one_keeps_nothing() {
     until("the new one has it", async || fs::read_dir(&other).unwrap().count() == 1).await;
     serving.end().await;
     assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
-}
-
-#[tokio::test]
-async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_registration() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let (_serving, kubelet) = (node.registrar_with(&json!({ "healthListen": address })), node.kubelet());
-    registered(&kubelet).await;
-    let fact = || node.beside.fact(NAME, "health port").unwrap_or_default();
-    until("the reason is shown", async || fact().starts_with(&format!("cannot listen on {address}: "))).await;
-    node.shows("registered").await;
-    assert!(node.is_ready());
-    drop(taken);
-    node.answers_on_its_health_port().await;
-    assert_eq!((node.announcements(), registrations(&kubelet)), (1, 1));
 }
 
 /// A kubelet that calls the driver for up to two minutes speaks of the file that it found before.

@@ -138,6 +138,30 @@ mod tests {
         assert!(!withdraw(&path, id).unwrap(), "nothing is there");
     }
 
+    /// A umask belongs to the whole process: a file that another task makes at the same moment would get another mode.
+    #[tokio::test]
+    async fn n20_files_of_other_tasks_keep_their_mode_while_sockets_are_announced() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+        let make = |number: usize| {
+            let path = others.path().join(number.to_string());
+            fs::write(&path, "").unwrap();
+            mode(&path)
+        };
+        let usual = make(0);
+        std::thread::scope(|scope| {
+            let making = scope.spawn(|| (1..2000).map(make).filter(|mode| *mode != usual).count());
+            let mut announced = 0;
+            while announced < 100 || !making.is_finished() {
+                let (_listener, _) = announce(folder.path(), DRIVER, &announced.to_string()).unwrap();
+                assert_eq!(mode(&path(folder.path(), DRIVER)), 0o600);
+                announced += 1;
+            }
+            assert_eq!(making.join().unwrap(), 0);
+        });
+    }
+
     #[tokio::test]
     async fn hidden_sockets_that_were_left_behind_go_and_those_of_another_driver_stay() {
         let folder = tempfile::tempdir().unwrap();
