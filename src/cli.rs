@@ -71,6 +71,11 @@ pub enum Command {
     Schema,
     /// Print the version.
     Version,
+    /// Succeed, as node-driver-registrar's `--mode=kubelet-registration-probe` does.
+    RegistrationProbe {
+        /// The path of the driver's socket on the host. It is required there, too, and not looked at.
+        path: PathBuf,
+    },
     /// Rewrite a workload with Go sidecars.
     Migrate(Box<Migrate>),
     /// Run the demo on this machine.
@@ -188,6 +193,13 @@ enum Verb {
     Schema,
     /// Print the version.
     Version,
+    /// Succeed at once: for an exec probe that a manifest has kept from node-driver-registrar's
+    /// `--mode=kubelet-registration-probe`. The daemon's /livez asks the registration socket.
+    RegistrationProbe {
+        /// The path of the driver's socket on the host. It is not looked at.
+        #[arg(long, value_name = "PATH")]
+        kubelet_registration_path: PathBuf,
+    },
     /// Rewrite a controller's workload: replace its Go sidecars with this daemon, and report every flag.
     Migrate(Migrate),
     /// Run a demo on this machine: a Kubernetes API, a demo driver and the daemon, from a new claim to its deleted
@@ -238,6 +250,7 @@ pub fn parse(
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
+        Verb::RegistrationProbe { kubelet_registration_path: path } => Command::RegistrationProbe { path },
         Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
         Verb::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
             Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout }
@@ -340,6 +353,10 @@ mod tests {
                 },
             ),
             ("schema", Command::Schema),
+            (
+                "registration-probe --kubelet-registration-path=/p/csi.sock",
+                Command::RegistrationProbe { path: "/p/csi.sock".into() },
+            ),
             ("version", Command::Version),
             (
                 "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient --secret n/s --secret n/t",

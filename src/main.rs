@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             print(&format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")));
             Ok(Ok(Exit::Success))
         }
+        Command::RegistrationProbe { .. } => Ok(Ok(Exit::Success)),
         Command::Migrate(wanted) => migrate(&wanted),
         #[cfg(feature = "sandbox")]
         Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {

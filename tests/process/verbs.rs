@@ -102,7 +102,7 @@ async fn version_and_help_go_to_standard_output() {
     assert_eq!((version.code, version.stdout, version.stderr.as_str()), (Some(0), expected, ""));
     let help = run(&["--help"], &[]).await;
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    for verb in ["run", "check", "schema", "version", "migrate", "sandbox"] {
+    for verb in ["run", "check", "schema", "version", "registration-probe", "migrate", "sandbox"] {
         assert!(help.stdout.contains(&format!("  {verb} ")), "{}", help.stdout);
     }
 }

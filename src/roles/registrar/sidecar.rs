@@ -59,8 +59,8 @@ const FLAGS: &[Flag] = &[
         "mode",
         Text,
         Gone,
-        "an exec probe with `kubelet-registration-probe` always succeeds; `/livez` and `/readyz` of `diagnostics.listen` ask the \
-         socket",
+        "an exec probe with `kubelet-registration-probe` always succeeds, and so does the command `registration-probe`; `/livez` and \
+         `/readyz` of `diagnostics.listen` ask the socket",
     ),
     flag("enable-pprof", Switch, Gone, "Go's profiler; traces show where time is spent: `telemetry.traces.endpoint`"),
 ];
