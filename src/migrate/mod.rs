@@ -28,6 +28,8 @@ mod live;
 mod manifests;
 mod map;
 #[cfg(test)]
+mod node_shapes_tests;
+#[cfg(test)]
 mod node_tests;
 mod outline;
 mod ports;
