@@ -132,7 +132,7 @@ impl Certificate {
             Signature::Known("ECDSA with SHA-512" | "RSA with SHA-1") | Signature::Other(_) => {
                 Some(format!("the signature is {}", self.signature))
             }
-            _ => None,
+            Signature::Known(_) => None,
         })
     }
 }

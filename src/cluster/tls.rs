@@ -19,7 +19,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use secrecy::ExposeSecret as _;
+use secrecy::ExposeSecret;
 
 use super::certificate::Certificate;
 use super::verifier::{SUPPORTED, Verifier};
@@ -132,7 +132,7 @@ const KEY: [&str; 2] = ["client-key-data", "client-key"];
 /// The certificate that is in the kubeconfig or in a file beside it.
 fn identity(user: &AuthInfo, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, TlsError> {
     let certificate = load(CERTIFICATE, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
-    let key_data = user.client_key_data.as_ref().map(|data| data.expose_secret());
+    let key_data = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     let key = load(KEY, key_data, user.client_key.as_deref())?;
     let ((origin, chain), (key_origin, key)) = match (certificate, key) {
         (None, None) => return Ok(None),

@@ -73,8 +73,7 @@ impl Verifier {
         if is_new(&held.1) {
             return Arc::clone(&held.0);
         }
-        let authorities: Result<Vec<_>, _> =
-            CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
+        let authorities: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         match authorities.map(|authorities| Trust::new(authorities, &self.provider)) {
             Ok(Some(trust)) => held.0 = Arc::new(trust),
             Ok(None) => warn!(path = %path.display(), "no usable certificate authority: the last ones count on"),
@@ -137,9 +136,8 @@ impl Verifier {
 fn unsupported(trust: &Trust, chain: &[Certificate]) -> Option<String> {
     let issuers = |authority: &Certificate| chain.iter().any(|found| found.issuer == authority.subject);
     // How an authority is signed does not matter: nobody checks it.
-    let of_authority = |authority: Certificate| match authority.unsupported_key() {
-        Some(what) => Some(format!("of the authority {authority}, {what}")),
-        None => None,
+    let of_authority = |authority: Certificate| {
+        authority.unsupported_key().map(|what| format!("of the authority {authority}, {what}"))
     };
     let of_chain = |found: &Certificate| found.unsupported().map(|what| format!("of {found}, {what}"));
     let what = trust.parsed().filter(issuers).find_map(of_authority).or_else(|| chain.iter().find_map(of_chain))?;

@@ -63,7 +63,7 @@ fn issued(issuer: &CertifiedIssuer<'_, KeyPair>, change: impl FnOnce(&mut Certif
 async fn the_servers_own_certificate_is_an_authority_whoever_has_signed_it() {
     let issuer = authority("not told");
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa, IsCa::Ca(BasicConstraints::Unconstrained)] {
-        let (certificate, key) = issued(&issuer, |params| params.is_ca = is_ca.clone());
+        let (certificate, key) = issued(&issuer, |params| params.is_ca = is_ca);
         assert_eq!(asked(&certificate, &key, &certificate).await.as_deref(), Ok("ok"), "{is_ca:?}");
         // Beside what is no certificate, and what is another.
         let noise = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -74,8 +74,8 @@ async fn the_servers_own_certificate_is_an_authority_whoever_has_signed_it() {
 
 #[tokio::test]
 async fn the_servers_own_certificate_needs_its_name_time_and_purpose() {
-    let issuer = authority("not told");
     type Change = fn(&mut CertificateParams);
+    let issuer = authority("not told");
     for (change, expected) in [
         (
             (|params| params.subject_alt_names.truncate(1)) as Change,

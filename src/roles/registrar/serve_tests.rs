@@ -194,7 +194,7 @@ async fn n6_a_missing_directory_is_not_made() {
 async fn n5_n8_a_driver_that_answers_slowly_is_registered_and_stays_so() {
     let limit = Duration::from_millis(1500);
     let node = Node::with_timeout(limit);
-    let slow = Action::Delay(Duration::from_millis(1000));
+    let slow = Action::Delay(Duration::from_secs(1));
     node.beside.driver.inject(Fault::on(Method::GetPluginInfo, slow).once());
     let _server = node.beside.start_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
