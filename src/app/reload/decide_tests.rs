@@ -98,6 +98,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.registrar.directory", json!("/plugins_registry"), "registrar"),
         ("roles.registrar.withdrawAfter", json!("1m"), "registrar"),
         ("roles.registrar.onShutdown", json!("keep"), "registrar"),
+        ("roles.registrar.csiNodeInterval", json!("1m"), "registrar"),
         ("roles.registrar.healthListen", json!("[::]:1"), "registrar"),
         ("roles.provisioner.timeout", json!("2m"), "provisioner"),
         ("roles.provisioner.workers", json!(5), "provisioner"),

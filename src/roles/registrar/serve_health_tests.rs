@@ -84,7 +84,7 @@ async fn n9_self_checks_are_silent_but_for_the_first_that_fails() {
     assert_eq!(warnings.count(), 1, "{:?}", warnings.errors());
     assert!(shown.standing().deaf.is_some_and(|reason| reason.contains("cannot connect to the registration socket")));
     let _next = node.registrar();
-    until("the next one listens", async || node.announcements() == 1).await;
+    until("the next one listens", async || node.beside.fact(NAME, "announcements").as_deref() == Some("1")).await;
     check_self_once(&shown).await;
     assert_eq!((warnings.count(), shown.standing().deaf), (1, None));
 }
