@@ -1,0 +1,157 @@
+//! Lines that users type.
+
+use super::*;
+
+fn parsed(line: &str, variables: &[(&str, &str)]) -> Result<Command, Instead> {
+    let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    parse(
+        std::iter::once("csi-control-plane").chain(line.split_whitespace()).map(OsString::from).collect(),
+        &environment,
+        &crate::roles::sidecars::hosted(),
+    )
+}
+
+#[test]
+fn the_definition_is_sound() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn each_verb_is_a_command() {
+    let config = PathBuf::from("c.yaml");
+    for (line, command) in [
+        ("run --config c.yaml", Command::Run { config: config.clone() }),
+        (
+            "check --config c.yaml",
+            Command::Check {
+                config: config.clone(),
+                driver_name: None,
+                allow_empty: false,
+                kubeconfig: None,
+                output: Output::Text,
+            },
+        ),
+        (
+            "check c.yaml --allow-empty --kubeconfig k",
+            Command::Check {
+                config: config.clone(),
+                driver_name: None,
+                allow_empty: true,
+                kubeconfig: Some("k".into()),
+                output: Output::Text,
+            },
+        ),
+        (
+            "check --config=c.yaml --driver-name ebs.csi.aws.com --output json",
+            Command::Check {
+                config: config.clone(),
+                driver_name: Some("ebs.csi.aws.com".to_owned()),
+                allow_empty: false,
+                kubeconfig: None,
+                output: Output::Json,
+            },
+        ),
+        ("schema", Command::Schema),
+        (
+            "registration-probe --kubelet-registration-path=/p/csi.sock",
+            Command::RegistrationProbe { path: "/p/csi.sock".into() },
+        ),
+        ("version", Command::Version),
+        (
+            "migrate -f d.yaml --out o --driver-name d.example --workload deployment/d --lenient --secret n/s --secret n/t",
+            Command::Migrate(Box::new(Migrate {
+                files: vec!["d.yaml".into()],
+                out: Some("o".into()),
+                driver_name: Some("d.example".to_owned()),
+                namespace: None,
+                workload: Some("deployment/d".to_owned()),
+                image: None,
+                secrets: ["s", "t"].map(|name| ("n".to_owned(), name.to_owned())).into(),
+                lenient: true,
+                output: Output::Text,
+            })),
+        ),
+        (
+            "sandbox",
+            Command::Sandbox { keep: false, csi_endpoint: None, node_id: None, config: None, step_timeout: None },
+        ),
+        (
+            "sandbox --keep --csi-endpoint unix:///x --node-id n --config c.yaml --step-timeout 5m",
+            Command::Sandbox {
+                keep: true,
+                csi_endpoint: Some("unix:///x".to_owned()),
+                node_id: Some("n".to_owned()),
+                config: Some(config),
+                step_timeout: Some(Duration::from_secs(300)),
+            },
+        ),
+    ] {
+        assert_eq!(parsed(line, &[]), Ok(command), "{line}");
+    }
+}
+
+#[test]
+fn a_manifest_may_come_from_the_standard_input() {
+    let Ok(Command::Migrate(migrate)) = parsed("migrate -f -", &[]) else { panic!("no migration") };
+    assert_eq!(migrate.files, [PathBuf::from("-")]);
+    let Ok(Command::Migrate(migrate)) = parsed("migrate -f a.yaml -f folder", &[]) else { panic!("no migration") };
+    assert_eq!(migrate.files, [PathBuf::from("a.yaml"), PathBuf::from("folder")]);
+}
+
+#[test]
+fn the_file_may_come_from_the_environment_and_an_argument_wins() {
+    let variables = [(FILE_VARIABLE, "e.yaml")];
+    assert_eq!(parsed("run", &variables), Ok(Command::Run { config: "e.yaml".into() }));
+    assert_eq!(parsed("sandbox", &variables), parsed("sandbox", &[]));
+    assert_eq!(parsed("run --config c.yaml", &variables), Ok(Command::Run { config: "c.yaml".into() }));
+}
+
+#[test]
+fn usage_errors_exit_64_and_say_what_is_wrong() {
+    for (line, text) in [
+        ("", "Usage:"),
+        ("run", FILE_VARIABLE),
+        ("check", "--config FILE"),
+        ("run --config", "a value is required"),
+        ("run --config c.yaml --fast", "--fast"),
+        ("check --config c.yaml --output xml", "text, json"),
+        ("walk", "walk"),
+        ("runn --config c.yaml", "'run'"),
+        ("check a.yaml --config c.yaml", "cannot be used with"),
+        ("check c.yaml --driver-name Bad_Name", "such as ebs.csi.aws.com"),
+        ("migrate -f d.yaml --driver-name x.", "such as ebs.csi.aws.com"),
+        ("schema extra", "extra"),
+        ("sandbox --csi-endpoint", "a value is required"),
+        ("sandbox --node-id n", "--csi-endpoint"),
+        ("sandbox --step-timeout 60", "expected a duration with its unit, such as 15s or 1m30s"),
+        ("sandbox --step-timeout 0s", "and more than 0"),
+        ("migrate", "--file <FILE>"),
+        ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
+        ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),
+        ("migrate -f d.yaml --image x:", "expected an image, such as registry.example.com/csi-control-plane:0.1.0"),
+    ] {
+        let instead = parsed(line, &[]).unwrap_err();
+        assert_eq!(instead.exit, Exit::Usage, "{line}");
+        assert!(instead.text.contains(text), "{line}: {}", instead.text);
+    }
+}
+
+#[test]
+fn flags_of_the_go_sidecar_are_answered_with_their_key() {
+    for (line, text) in [
+        ("--csi-address=/run/csi/socket", "the configuration key csi.endpoint"),
+        ("run --config c.yaml -worker-threads=10", "roles.attacher.workers"),
+        ("run --config c.yaml --kube-api-qps 50", "no counterpart"),
+    ] {
+        let instead = parsed(line, &[]).unwrap_err();
+        assert_eq!(instead.exit, Exit::Usage, "{line}");
+        assert!(instead.text.contains(text), "{line}: {}", instead.text);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for line in ["--help", "run --help", "--version", "help"] {
+        assert_eq!(parsed(line, &[]).unwrap_err().exit, Exit::Success, "{line}");
+    }
+}
