@@ -15,7 +15,7 @@ mod release;
 use std::path::{Path, PathBuf};
 
 /// What a visitor reads before deciding anything.
-const MOST_WORDS: usize = 1_500;
+const MOST_WORDS: usize = 1_200;
 /// A cell of a comparison that is longer hides its point.
 const MOST_WORDS_OF_A_CELL: usize = 20;
 
