@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// What a visitor reads before deciding anything.
 const MOST_WORDS: usize = 1_200;
+/// Who reads the runbook has a problem now. What is not a symptom or an alert stands in docs/maintenance.md, messages.md or journal.md.
+const MOST_WORDS_OF_THE_RUNBOOK: usize = 5_500;
 /// A cell of a comparison that is longer hides its point.
 const MOST_WORDS_OF_A_CELL: usize = 20;
 
@@ -57,6 +59,16 @@ fn shown(path: &Path) -> String {
 fn the_readme_is_read_in_a_few_minutes() {
     let words = read("README.md").split_whitespace().count();
     assert!(words <= MOST_WORDS, "README.md has {words} words, and may have {MOST_WORDS}: move some to docs/");
+}
+
+#[test]
+fn the_runbook_is_searched_quickly() {
+    let words = read("docs/operations.md").split_whitespace().count();
+    let most = MOST_WORDS_OF_THE_RUNBOOK;
+    assert!(
+        words <= most,
+        "docs/operations.md has {words} words, and may have {most}: move some to docs/maintenance.md"
+    );
 }
 
 #[test]
