@@ -12,7 +12,10 @@ mod gates;
 mod links;
 mod release;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use csi_control_plane::roles::ROLES;
 
 /// What a visitor reads before deciding anything.
 const MOST_WORDS: usize = 1_200;
@@ -77,6 +80,25 @@ fn a_cell_of_the_comparison_says_its_point() {
     let cells = text.lines().filter(|line| line.starts_with('|')).flat_map(|line| line.split(" | "));
     let long: Vec<&str> = cells.filter(|cell| cell.split_whitespace().count() > MOST_WORDS_OF_A_CELL + 1).collect();
     assert!(long.is_empty(), "docs/features.md: cells of more than {MOST_WORDS_OF_A_CELL} words: {long:#?}");
+}
+
+#[test]
+fn the_roadmap_names_what_is_absent_and_the_features_name_each_role() {
+    let (features, roadmap) = (read("docs/features.md"), read("ROADMAP.md"));
+    let table = features.split_once("\n## Which sidecars\n").unwrap().1.split_once("\n## ").unwrap().0;
+    let mut told = BTreeSet::new();
+    for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let (sidecar, here) = (cells[1], cells[2]);
+        if here == "absent" {
+            assert!(roadmap.contains(sidecar), "ROADMAP.md does not say what becomes of {sidecar}");
+        } else {
+            assert!(!roadmap.contains(&format!("**{sidecar}**")), "ROADMAP.md still plans {sidecar}");
+            told.extend(here.split('`').skip(1).step_by(2).filter(|word| !word.starts_with("--")));
+        }
+    }
+    let hosted: BTreeSet<&str> = ROLES.iter().map(|role| role.name).collect();
+    assert_eq!(told, hosted, "docs/features.md names other roles than `check` accepts");
 }
 
 #[test]
