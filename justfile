@@ -114,6 +114,22 @@ bench-check:
 release:
     cargo build --locked --release --no-default-features
 
+# The committed sources with those of all crates, for a build without a network: `csi-control-plane-VERSION-vendored.tar.gz` in the target folder.
+vendor:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    name="csi-control-plane-$(cargo pkgid --locked | sed 's/.*[#@]//')-vendored"
+    folder="$(mktemp -d)"
+    trap 'rm -rf "$folder"' EXIT
+    mkdir -p "$folder/$name" '{{ target }}'
+    git archive HEAD | tar -x -C "$folder/$name"
+    # Cargo prints the configuration that makes it read the folder and nothing else.
+    (cd "$folder/$name" && cargo vendor --locked --versioned-dirs vendor >vendored.toml && cat vendored.toml >>.cargo/config.toml && rm vendored.toml)
+    # The same commit makes the same archive.
+    tar -C "$folder" --sort=name --mode=u+rw,go=rX --owner=0 --group=0 --numeric-owner --mtime="@$(git log -1 --format=%ct)" -c "$name" |
+        gzip --no-name >"{{ target }}/$name.tar.gz"
+    echo "{{ target }}/$name.tar.gz"
+
 # The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --test cluster -- {{ args }}
