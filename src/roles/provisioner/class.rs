@@ -1,12 +1,12 @@
-//! A class as our driver understands it: its own, or one of the in-tree plugin that our driver has taken over (migration spec 10,
-//! rows 6 and 11). Pure.
+//! A StorageClass as our driver understands it: its own class, or a class of the in-tree plugin that our driver has
+//! taken over (migration spec 10, rows 6 and 11). Pure.
 
 use std::borrow::Cow;
 
 use crate::cluster::{InTree, StorageClass};
 use crate::translation::{TranslationError, class_to_csi};
 
-/// Why a class is no class of our driver.
+/// Why our driver does not serve a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassFault {
     /// It belongs to another provisioner.
@@ -25,7 +25,8 @@ pub fn is_served(class: &StorageClass, driver: &str) -> bool {
     class.provisioner == driver || is_in_tree(class, driver)
 }
 
-/// The class with parameters and places in the words of `driver`. Its name, its policy and its mount options stay.
+/// The class with its parameters and allowed topologies translated for `driver`. Name, reclaim policy and mount options
+/// stay.
 pub fn csi_class<'a>(class: &'a StorageClass, driver: &str) -> Result<Cow<'a, StorageClass>, ClassFault> {
     if class.provisioner == driver {
         return Ok(Cow::Borrowed(class));

@@ -1,4 +1,4 @@
-//! What every ticket of a term shares.
+//! What all attempts of a term share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,23 +36,23 @@ const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
 /// The caches that the provisioner reads.
 #[derive(Debug, Clone)]
 pub struct Stores {
-    /// Every claim; what is not ours without its details.
+    /// Every claim. Claims of other drivers are kept without their details.
     pub claims: Cache<PersistentVolumeClaim>,
     /// Every `PersistentVolume`.
     pub volumes: Cache<PersistentVolume>,
-    /// Every class.
+    /// Every StorageClass.
     pub classes: Cache<StorageClass>,
-    /// Every `VolumeAttachment`: what is attached must not be deleted.
+    /// Every `VolumeAttachment`: a volume that is attached must not be deleted.
     pub attachments: Cache<VolumeAttachment>,
     /// Every snapshot, if the cluster has them.
     pub snapshots: Cache<VolumeSnapshot>,
-    /// Where nodes are; none where topology is switched off or the driver of this node tells.
+    /// Where the nodes are. `None`: topology is switched off, or this node's driver reports its own place.
     pub nodes: Option<(Cache<Node>, Cache<CsiNode>)>,
-    /// What the scheduler was told of the room that is left; none where that is switched off.
+    /// The published CSIStorageCapacity objects. `None`: publishing is switched off.
     pub capacities: Option<Cache<CsiStorageCapacity>>,
 }
 
-/// What every ticket of a term shares.
+/// What all attempts of a term share.
 #[derive(Debug)]
 pub struct Context {
     /// The term, the fenced clients, the volume locks.
@@ -61,35 +61,36 @@ pub struct Context {
     pub rules: Rules,
     /// The rules of deletion.
     pub deletion: deletion::decide::Rules,
-    /// What goes into a request, beyond the claim and its class.
+    /// The settings that shape a request, beyond the claim and its class.
     pub asking: ProvisionRules,
     /// The role's configuration.
     pub section: ProvisionerSection,
-    /// What the cluster looks like.
+    /// The caches of the cluster's objects.
     pub stores: Stores,
-    /// Whether there is one daemon for the cluster or one per node. It says which claims and volumes are for this daemon.
+    /// Whether one daemon serves the cluster or each node has its own. This decides which claims and volumes are for
+    /// this daemon.
     pub deployment: Deployment,
     /// Metrics.
     pub reporter: Reporter,
     /// Which failures are worth a warning.
     pub failures: FailureLog,
-    /// Written on volumes: who made them.
+    /// The provisioner's identity, which is written into each volume's attributes.
     pub identity: String,
-    /// The finalizer that the attacher beside us would put on a volume at its first attach.
+    /// The finalizer that the attacher in this process would add to a volume at its first attach.
     pub attacher_finalizer: Option<String>,
-    /// Tells of volumes made and deleted, so that capacity is asked for again.
+    /// Tells the capacity loop which volumes were created and deleted, so that it asks the driver again.
     pub capacity: CapacityInvalidation,
-    /// What is known of the topology as a whole.
+    /// What is known of the cluster's topology as a whole.
     pub topology: TopologyWarnings,
-    /// How far each claim is.
+    /// How far each claim has come.
     pub states: ClaimStates,
     /// The API's history of PersistentVolumes, for requests of an earlier term.
     pub histories: Histories,
-    /// The journal of the requests without a final answer. `None`: `durableIntent` is false.
+    /// The journal of requests that have no final answer yet. `None`: `durableIntent` is false.
     pub journal: Option<Journal<Entry>>,
     /// Where the journal is.
     pub journal_namespace: Option<String>,
-    /// Which claims wait for what no look-up of the caches finds them by.
+    /// Which claims wait for something by which no index of the caches finds them.
     pub pending_on: PendingOn,
     /// What is known of the volumes that are deleted.
     pub deletions: DeletionMemory,
@@ -98,7 +99,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The claim as the cache has it, unless another has taken its name.
+    /// The claim as the cache has it, unless a newer claim has its name.
     pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
         let object = self.stores.claims.get(&key.name)?;
         (*object.metadata.uid == *key.uid).then(|| self.parse(object))
@@ -114,30 +115,30 @@ impl Context {
         self.stores.classes.get(&ObjectName::cluster(claim.class.as_deref()?))
     }
 
-    /// What the cluster has under the name of a claim's volume.
+    /// What the cluster has under the name of the claim's volume.
     pub fn place(&self, claim: &Claim, volume: Option<&PersistentVolume>) -> NameStatus {
         let Some(volume) = volume else { return NameStatus::Free };
         status_of(volume, &claim.key, &self.rules.driver)
     }
 
-    /// What a claim is about, for people.
+    /// What happens to a claim, for the status page.
     pub fn subject(&self, key: &ClaimKey) -> Option<String> {
         let state = self.states.get(&key.uid)?;
         let class = state.claim.class.as_deref().unwrap_or("no class");
-        // Without a request in progress, the last error says more than "not requested" would.
+        // Without a request in progress, the last error says more than "not requested".
         let phase = state.phase().label().map(|label| format!(", {label}")).unwrap_or_default();
         Some(format!("{key}: class {class}{phase}"))
     }
 
-    /// A claim no longer needs the source that it names: perhaps nobody does.
+    /// A claim no longer needs the source that it names: perhaps no claim does.
     pub fn sources_may_be_free(&self, claim: &Claim) {
         if let Some(source) = SourceKey::of(&claim.object) {
             self.sources.may_be_free(source);
         }
     }
 
-    /// Notes how far a claim is when an attempt ends. The journal keeps its entry only while a volume may exist that no
-    /// PersistentVolume names (J2).
+    /// Stores how far a claim is when an attempt ends. The journal keeps the entry only while a volume may exist that
+    /// no PersistentVolume names (J2).
     pub fn note_end(&self, state: ClaimState) {
         if !state.is_begun() {
             self.remove_entry(&state.claim.key.uid);
@@ -145,14 +146,14 @@ impl Context {
         self.note(state);
     }
 
-    /// Notes how far a claim is. The cache may no longer know from which source a claim was begun, so the state says whether the source
-    /// has lost its last user.
+    /// Stores how far a claim is. The claim may name another source by now, so its old state says whether a source has
+    /// lost its last user.
     pub fn note(&self, state: ClaimState) {
         let freed = self.states.put(state);
         self.source_is_free(freed);
     }
 
-    /// Nothing of the claim needs to be known: it has its PersistentVolume, or no volume was requested for it.
+    /// Drops the claim's state: it has its PersistentVolume, or no volume was requested for it.
     pub fn forget_state(&self, uid: &str) {
         self.remove_entry(uid);
         let freed = self.states.forget(uid);
@@ -171,8 +172,8 @@ impl Context {
         }
     }
 
-    /// The keys under which the journal may have an entry of a PersistentVolume. Volume populators and people give a PersistentVolume to
-    /// another claim, so its name counts, too.
+    /// The keys under which the journal may have an entry for this PersistentVolume: the claim's uid, and the uid in
+    /// the volume's name, because volume populators and people rebind a PersistentVolume to another claim.
     fn journal_keys<'a>(&self, volume: &'a PersistentVolume) -> impl Iterator<Item = &'a str> {
         let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.as_deref());
         let name: &str = &volume.metadata.name;
@@ -186,7 +187,7 @@ impl Context {
         self.journal_keys(volume).all(|key| journal.is_gone(key))
     }
 
-    /// Waits until that is so, but not for ever.
+    /// Waits until no later leader can find an entry, at most `JOURNAL_PATIENCE`.
     pub async fn forgotten(&self, volume: &PersistentVolume) -> Result<(), JournalError> {
         let Some(journal) = &self.journal else { return Ok(()) };
         for key in self.journal_keys(volume) {
@@ -195,21 +196,21 @@ impl Context {
         Ok(())
     }
 
-    /// The claim is settled, or gone: nothing that it waits for matters any more.
+    /// The claim is settled or gone: drops what it waits for.
     pub fn forget(&self, key: &ClaimKey) {
         self.pending_on.forget(key);
         self.deployment.forget(key);
     }
 
-    /// A claim of another namespace than its source's needs it no longer, or may not use it.
+    /// A claim no longer needs its source in another namespace, or may not use it.
     pub fn dismiss(&self, claim: &Claim) {
         if self.sources.admitted.forget(&claim.key.uid) {
             self.sources_may_be_free(claim);
         }
     }
 
-    /// Waits until volumes and attachments were listed once since the term began: the watches of a new leader may be
-    /// behind, and the leader before may have deleted, or somebody attached, what they still show.
+    /// Waits until volumes and attachments were listed once in this term. The watches of a new leader may be behind:
+    /// they may still show a volume that the last leader deleted, or not yet show an attachment.
     pub async fn relist(&self) {
         let both = || async {
             futures::future::join(self.stores.volumes.relisted(), self.stores.attachments.relisted()).await;
@@ -217,8 +218,8 @@ impl Context {
         self.deletions.relisted.wait(both).await;
     }
 
-    /// Waits until claims were listed once since the term began: one that a new leader's watch has not brought yet may need
-    /// the source that seems to be free.
+    /// Waits until claims were listed once in this term: a claim that the watch has not shown yet may need a source
+    /// that seems to be unused.
     pub async fn relist_claims(&self) {
         self.sources.relisted.wait(|| self.stores.claims.relisted()).await;
     }

@@ -62,7 +62,7 @@ pub(super) async fn open(
     backoff: Backoff,
 ) -> Option<(Journal<Entry>, Vec<Opened<Entry>>)> {
     let place = place(&namespace(role), &role.driver.name, node);
-    // The claims are not looked at yet, so their own metrics say nothing.
+    // The term has not looked at the claims yet, so their own metrics say nothing.
     let unreadable = Unreadable::new(role);
     for failures in 1.. {
         let opening = Journal::open(term.fence(role.api.clone()), place.clone(), role.meter.clone(), role.clock);
@@ -166,8 +166,9 @@ pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Ve
 }
 
 impl Context {
-    /// Deletes the journal of a node that is gone: its driver is gone, too, so nobody can finish the requests. The log names each of them,
-    /// because the storage of the node may have the volume. A node that the API has is not gone, whatever the cache says.
+    /// Deletes the journal of a node that is gone. Its driver is gone, too, so nobody can finish the requests. The log
+    /// names each request, because the node's storage may have the volume. A node that the API has is not gone,
+    /// whatever the cache says.
     pub(super) async fn node_is_gone(&self, node: &str) {
         if let Err(error) = self.delete_lost_journal(node).await {
             warn!(node, error = %ErrorChain(&error), "cannot delete the journal of a node that is gone");

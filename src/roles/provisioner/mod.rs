@@ -1,4 +1,4 @@
-//! Makes volumes for claims and deletes them again: what external-provisioner does, and what it should have done.
+//! Creates volumes for claims and deletes them again, as external-provisioner does, but without leaks.
 //!
 //! ```text
 //! cluster caches ──> triggers, predicates (P) ──> queue of claims ───> claims ───> decide (P), transition (P)
@@ -13,10 +13,10 @@
 //! # Nothing leaks
 //!
 //! A volume that may exist at the driver can always be found from Kubernetes. Before the driver is called, the journal
-//! ([`crate::journal`]) has the whole request. The entry leaves the journal once the PersistentVolume exists, the volume was deleted
-//! again, or the driver's final answer is that no volume exists. So the next leader, after a crash at any point, sends the same request until the answer is
-//! final, and then stores the PersistentVolume or deletes the volume. One write to the journal saves the requests of many claims, and
-//! the journal writes nothing on a claim.
+//! ([`crate::journal`]) has the whole request. The entry leaves the journal once the PersistentVolume exists, the
+//! volume was deleted again, or the driver's final answer is that no volume exists. So the next leader, after a crash
+//! at any point, sends the same request until the answer is final, and then stores the PersistentVolume or deletes the
+//! volume. One write to the journal saves the requests of many claims, and the journal writes nothing on a claim.
 
 pub mod capacity;
 pub mod claims;
@@ -55,7 +55,7 @@ pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<ProvisionerSection>(NAME),
     sidecar: Some(&sidecar::SIDECAR),
-    // One daemon per node instead of one for the cluster: another deployment, with another account.
+    // With one daemon per node, another deployment with another account has the rights.
     restart_keys: &["nodeDeployment.enabled"],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
@@ -64,8 +64,8 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "provisioner";
 
-/// Where each node has a daemon of its own, none of them leads. Usually one does: without a section, too. One that can't be read
-/// is [`load`]'s to tell of.
+/// No Lease with one daemon per node, because all of them work. Otherwise the sidecar's Lease, also without a readable
+/// section: [`load`] reports what is wrong with it.
 fn lease(section: &Value) -> LeasePolicy {
     let section: Option<ProvisionerSection> = RoleSection::read(section).ok();
     if section.is_some_and(|section| section.node_deployment.enabled) {
@@ -75,7 +75,8 @@ fn lease(section: &Value) -> LeasePolicy {
     }
 }
 
-/// A driver whose place is not known is asked for volumes anywhere. Nobody owns the capacity objects: there is no pod.
+/// The sandbox's section. Without topology the driver creates volumes anywhere. Capacity objects have no owner, because
+/// there is no pod.
 fn sandbox(driver: SandboxDriver) -> Value {
     json!({
         "retry": { "initial": "250ms", "max": "5s" },

@@ -10,17 +10,17 @@ pub use crate::cluster::names::{
 
 use crate::cluster::names::object_name;
 
-/// On a `VolumeSnapshot`: a volume is being made from it.
+/// The finalizer on a `VolumeSnapshot` while a volume is created from it.
 pub const FINALIZER_SNAPSHOT_SOURCE: &str = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection";
 
-/// On a `CSIStorageCapacity`: its driver.
+/// The label of a `CSIStorageCapacity` that names its driver.
 pub const LABEL_DRIVER_NAME: &str = "csi.storage.k8s.io/drivername";
-/// On a `CSIStorageCapacity`: who keeps it up to date.
+/// The label of a `CSIStorageCapacity` that names the program that updates it.
 pub const LABEL_MANAGED_BY: &str = "csi.storage.k8s.io/managed-by";
-/// The value of that label, and the first half of it where each node has a provisioner of its own.
+/// The value of that label; with one daemon per node, the part before the node's name.
 pub const MANAGED_BY_PROVISIONER: &str = "external-provisioner";
 
-/// In a volume's attributes: which provisioner made it.
+/// The volume attribute that names the provisioner that created it.
 pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
 /// The work queue of claims (metric label `name`).
@@ -30,7 +30,8 @@ pub const QUEUE_DELETIONS: &str = "volumes";
 /// The work queue of `CSIStorageCapacity` objects (metric label `name`).
 pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
 
-/// The Lease: the driver's name as an object's name. csi-provisioner keeps capitals, and then nobody leads.
+/// The Lease: the driver's name as an object's name. csi-provisioner keeps capitals, which the API refuses, so no
+/// replica leads.
 ///
 /// ```
 /// use csi_control_plane::roles::provisioner::names;
@@ -41,8 +42,8 @@ pub fn lease(driver: &str) -> String {
     object_name(driver)
 }
 
-/// The component that Events come from. csi-provisioner's has the host and a random number behind the driver's name, and
-/// after each restart the same failure is another Event; this one stays the same.
+/// The component of the Events. csi-provisioner adds the host and a random number, so each restart repeats the same
+/// failure as another Event. This name stays the same.
 pub fn event_source(driver: &str) -> String {
     format!("external-provisioner {driver}")
 }

@@ -1,10 +1,10 @@
 //! Which changes of the cluster wake which key. Pure.
 //!
-//! As in the attacher, a change wakes a claim only if it is one that *we never make ourselves*: a node that we remove from the claim
-//! wakes nobody, so that back-off really backs off. A claim that waits for
-//! something is woken by that: its class, its node, its source. So is a volume whose deletion has failed: by its class, by
-//! what it says of its secret, and by the other object that had its handle. Where each node has a daemon of its own, what
-//! another's writes is not ours: a claim that it gives back wakes us.
+//! As in the attacher, only a change that *we never make ourselves* wakes a claim. For example, our removing a node
+//! from the claim wakes nobody, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
+//! source. A volume whose deletion failed is woken by its class, by a change of what it says about its secret, and by
+//! the other object that had its handle. With one daemon per node, another daemon's write is not ours: a claim that it
+//! gives back wakes us.
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
@@ -20,14 +20,14 @@ use crate::roles::provisioner::deletion::decide as deletion;
 pub enum Wake {
     /// Look at it now.
     Now,
-    /// It is gone, or has nothing to do with us any more: forget its failures, unless something of it was begun.
+    /// The object is gone or no longer ours: forget its failures, unless the driver owes an answer for it.
     Forget,
     /// Nothing to do.
     No,
 }
 
-/// What a change of a claim means for its key. `is_begun`: the driver owes an answer for it. `home` is our node, where each node has
-/// a daemon of its own.
+/// What a change of a claim means for its key. `is_begun`: the driver owes an answer for the claim. `home`: our node,
+/// with one daemon per node.
 pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, is_begun: bool, home: Option<&str>) -> Wake {
     let is_wanted = |object: &PersistentVolumeClaim| is_begun || is_wanted(object, driver);
     let is_given_back = |old: &PersistentVolumeClaim, new: &PersistentVolumeClaim| {
@@ -54,13 +54,13 @@ pub fn claim_wake(change: &Change<PersistentVolumeClaim>, driver: &str, is_begun
     }
 }
 
-/// Whether a claim wants a volume of us.
+/// Whether a claim waits for a volume of our driver.
 pub fn is_wanted(object: &PersistentVolumeClaim, driver: &str) -> bool {
     let is_waiting = object.spec.volume_name.as_deref().is_none_or(str::is_empty);
     owner_of(object, driver) != Owner::Others && is_waiting
 }
 
-/// Whether somebody else changed what is wanted.
+/// Whether another writer changed what the claim requests.
 fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim) -> bool {
     old.metadata.uid != new.metadata.uid
         || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
@@ -75,8 +75,8 @@ fn others_annotations(object: &PersistentVolumeClaim) -> impl Iterator<Item = (&
     object.metadata.annotations.iter().flat_map(PackedMap::iter).filter(|(key, _)| !OURS.contains(key))
 }
 
-/// Whether claims of a class that could not be provisioned, and volumes that could not be deleted, should be tried now: it
-/// appeared, or says something else.
+/// Whether failed claims of a class, and failed deletions of its volumes, should be tried now: the class appeared, or
+/// its content changed.
 pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (_, None) => false,
@@ -91,7 +91,8 @@ pub fn class_unblocks(change: &Change<StorageClass>) -> bool {
     }
 }
 
-/// Whether claims for a node, or for any, should be tried now: our driver came, went, or has other topology keys there.
+/// Whether claims for the node, and claims for any node, should be tried now: our driver came, went, or reports other
+/// topology keys.
 pub fn csi_node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
     let keys = |node: Option<&CsiNode>| node.and_then(|node| node.topology_keys(driver)).map(<[String]>::to_vec);
     let is_there = |node: Option<&CsiNode>| node.is_some_and(|node| node.node_id(driver).is_some());
@@ -99,7 +100,7 @@ pub fn csi_node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
     keys(old) != keys(new) || is_there(old) != is_there(new)
 }
 
-/// Whether claims that are to be made from a claim should be tried now: what a clone must know of it changed.
+/// Whether clones of a claim should be tried now: something that a clone depends on changed.
 pub fn source_claim_unblocks(change: &Change<PersistentVolumeClaim>) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (None, _) | (_, None) => true,
@@ -113,7 +114,7 @@ pub fn source_claim_unblocks(change: &Change<PersistentVolumeClaim>) -> bool {
     }
 }
 
-/// The same for a snapshot.
+/// Whether restores of a snapshot should be tried now.
 pub fn snapshot_unblocks(change: &Change<VolumeSnapshot>) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (None, _) | (_, None) => true,
@@ -139,7 +140,7 @@ pub fn volume_wake(change: &Change<PersistentVolume>, rules: &deletion::Rules) -
     }
 }
 
-/// What a volume says of the secret that it is deleted with. Written once, when it is made: any change is somebody else's.
+/// What a volume says about its deletion secret. It is written once, at creation, so any change is another writer's.
 fn secret_clues(volume: &PersistentVolume) -> ([Option<&str>; 3], Option<&ClaimRef>) {
     const NOTES: [&str; 3] = [
         names::ANNOTATION_DELETION_SECRET_NAME,
@@ -149,15 +150,15 @@ fn secret_clues(volume: &PersistentVolume) -> ([Option<&str>; 3], Option<&ClaimR
     (NOTES.map(|key| volume.metadata.annotation(key)), volume.spec.claim_ref.as_deref())
 }
 
-/// The driver's volume that may be deleted for another object's sake now: this one has kept it, and does so no more.
+/// The handle that this object no longer keeps, so that a deletion of another object with the same handle may go on.
 pub fn handle_freed(change: &Change<PersistentVolume>) -> Option<&str> {
     let old = change.old.as_deref().filter(|old| deletion::keeps(old))?;
     let is_kept = change.new.as_deref().is_some_and(deletion::keeps);
     old.spec.csi.as_ref().filter(|_| !is_kept).map(|csi| csi.volume_handle.as_str())
 }
 
-/// What is to be done about a volume, as far as it alone decides. Removing our finalizer leads to none of these, and the
-/// deletion of the object is a change of ours only after the driver's answer, when the run is still on.
+/// The work that a volume's own fields ask for. Removing our finalizer changes none of it. We delete the object only
+/// after the driver's answer, while the attempt still runs, so that change wakes nothing either.
 pub fn wants_work(volume: &PersistentVolume, rules: &deletion::Rules) -> Option<(&'static str, bool)> {
     let is_deleting = volume.metadata.deletion_timestamp.is_some();
     let is_protected = deletion::is_protected(volume, rules);
@@ -184,7 +185,7 @@ pub fn volume_detached(change: &Change<VolumeAttachment>) -> Option<&str> {
     }
 }
 
-/// What a change of a volume means to a claim whose volume's name was taken.
+/// The name of a PersistentVolume that is gone: a claim whose volume has this name can go on.
 pub fn name_freed(change: &Change<PersistentVolume>) -> Option<ObjectName> {
     match (change.old.as_deref(), change.new.as_deref()) {
         (Some(old), None) => Some(ObjectName::of(old)),

@@ -38,9 +38,10 @@ impl Context {
 
     /// A volume and its object are gone.
     pub(super) fn tell_deleted(&self, volume: &PersistentVolume) {
-        // Its uid stays known until the cache has seen that it is gone: whatever wakes the key before must not delete twice.
+        // Keep the uid until the cache has seen that the object is gone: an earlier wake-up of the key must not delete
+        // twice.
         info!("the volume and its persistentvolume are gone");
-        // A term with several values for a key was not made by us.
+        // We never write a term with several values for one key.
         let segment = |term: &Reach| {
             let inside = term.match_expressions.iter().filter(|requirement| requirement.operator == "In");
             Segment::new(inside.filter_map(|one| Some((one.key.to_string(), one.values.first()?.to_string()))))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::roles::provisioner::metrics;
 use crate::telemetry::Meter;
 
-/// The provisioner's figures.
+/// The provisioner's metrics.
 #[derive(Debug)]
 pub struct Reporter {
     meter: Meter,
@@ -13,14 +13,14 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Figures labelled with the driver's name.
+    /// Metrics labelled with the driver's name.
     pub fn new(meter: Meter, driver: String) -> Self {
         let reporter = Self { meter, driver };
         reporter.show(Duration::ZERO, (0, 0));
         reporter
     }
 
-    /// The term is over: what waits now is told by whoever leads.
+    /// The term is over: the next leader reports what waits now.
     pub(super) fn retire(&self) {
         self.show(Duration::ZERO, (0, 0));
     }

@@ -1,4 +1,4 @@
-//! The rights that the provisioner needs beyond its caches', each with its reason.
+//! The rights that the provisioner needs besides those of its caches, each with its reason.
 
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;

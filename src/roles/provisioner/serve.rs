@@ -43,12 +43,12 @@ use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::{NodeTopology, TopologyWarnings};
 use crate::roles::provisioner::triggers::Queues;
 
-/// The name of the queue of content sources.
+/// The name of the queue of data sources.
 const QUEUE_SOURCES: &str = "sources";
-/// To remove a finalizer from a source is rare and quick.
+/// One worker: to remove a finalizer from a source is rare and quick.
 const SOURCE_WORKERS: usize = 4;
 
-/// What the role says of a daemon that does not know its node.
+/// The error of a daemon that does not know its node.
 const NO_NODE: &str = "nodeDeployment is enabled, and NODE_NAME is not set: no claim is provisioned";
 
 /// The role.
@@ -56,7 +56,7 @@ const NO_NODE: &str = "nodeDeployment is enabled, and NODE_NAME is not set: no c
 pub(super) struct Provisioner {
     pub(super) section: ProvisionerSection,
     pub(super) stores: Stores,
-    /// Whether the attacher is served by this daemon, too.
+    /// Whether this daemon hosts the attacher, too.
     pub(super) beside_attacher: bool,
 }
 
@@ -75,7 +75,7 @@ impl Provisioner {
         }
         let mut met = role.csi.state();
         loop {
-            // What is heard of the driver from here on may be news of its place.
+            // From here on, a change of the driver may mean that its node has moved.
             met.borrow_and_update();
             let Some(deployment) = self.deployment(role, &term).await? else { return Ok(()) };
             let home = deployment.local().map(|local| local.topology().clone());
@@ -97,7 +97,7 @@ impl Provisioner {
         }
     }
 
-    /// Serves until the term is over, or until what is known of where we are holds no longer.
+    /// Serves until the term is over, or until this node's topology changes.
     async fn serve_at(&self, role: &RoleContext, term: Term, deployment: Deployment) -> Result<(), RoleError> {
         let (capacity, invalidations) = if self.section.capacity.enabled {
             let (capacity, invalidations) = CapacityInvalidation::new();
@@ -115,7 +115,8 @@ impl Provisioner {
             (None, Vec::new())
         };
         let cx = Arc::new(self.context(role, &term, deployment, capacity, &queues, journal));
-        // Before anything is decided about data sources: their users must be known.
+        // First the requests of an earlier term: they use data sources, and nothing may be decided about a source
+        // before.
         for entry in opened {
             queues.resume(&cx, entry);
         }
@@ -198,7 +199,8 @@ impl Provisioner {
         ));
     }
 
-    /// Which claims are for this daemon: asked of the driver where each node has one of its own. `None`: the term is over.
+    /// Which claims are for this daemon. With one daemon per node, the driver is asked for the node's topology. `None`:
+    /// the term is over.
     async fn deployment(&self, role: &RoleContext, term: &Term) -> Result<Option<Deployment>, RoleError> {
         if !self.section.node_deployment.enabled {
             let central = Deployment::central(self.stores.nodes.clone(), &role.driver.name, &self.section);
@@ -228,8 +230,8 @@ impl Provisioner {
         Ok(None)
     }
 
-    /// Waits until the driver of this node has come back and says that the node is at another place. Whatever was worked out for
-    /// the old one is of no use then: the driver refuses it, or makes volumes that nobody asked for.
+    /// Returns when this node's driver has come back with another topology. Decisions for the old topology are useless
+    /// then: the driver refuses them, or creates volumes in the wrong place.
     async fn moved(
         &self,
         role: &RoleContext,
@@ -373,8 +375,8 @@ impl Stores {
     }
 }
 
-/// What is written on volumes about who made them: `<milliseconds>-<number>-<driver>`, and `-<node>` where each node has a
-/// daemon of its own, as the Go sidecar does.
+/// The identity that is written into the attributes of each volume: `<milliseconds>-<number>-<driver>`, and `-<node>`
+/// with one daemon per node, as the Go sidecar writes it.
 fn identity(role: &RoleContext, node: Option<&str>) -> String {
     let number = (role.rng.fraction() * 10_000.0).floor();
     let identity = format!("{}-{number}-{}", role.clock.wall().as_millisecond(), role.driver.name);

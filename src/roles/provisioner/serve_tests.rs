@@ -1,5 +1,5 @@
-//! A term whose deadline passes during a call to the driver, before its elector has run: the call is no failure of the claim, and
-//! the journal keeps its entry. And what a term forgets once it matters no more.
+//! A term ends by its deadline during a call to the driver, before its elector runs: the claim counts no failure, and
+//! the journal keeps the entry. Also: what a term forgets once it no longer matters.
 
 use std::time::Duration;
 
@@ -66,14 +66,14 @@ impl World {
         until(what, &self.testbed, || holds(self)).await;
     }
 
-    /// Waits until a call was made, and given up, which is when the term is over.
+    /// Waits until the daemon has made a call and given it up, which it does at the end of the term.
     async fn outlast(&self, method: Method) {
         self.until("a call", |world| !world.testbed.driver.calls_of(method).is_empty()).await;
         tokio::time::sleep(CsiOptions::default().timeout + Duration::from_secs(1)).await;
         assert_eq!(self.testbed.driver.calls_of(method).len(), 1);
     }
 
-    /// The failures that figures and status page tell of.
+    /// The failures that metrics and status page show.
     fn told(&self) -> Vec<String> {
         let figures = self.meter.render();
         let is_failure = |line: &&str| line.starts_with("controller_") && line.contains("_failed_total");
@@ -103,7 +103,7 @@ async fn until(what: &str, testbed: &TestBed, holds: impl Fn() -> bool) {
     panic!("never: {what}; {:#?}", testbed.driver.calls());
 }
 
-/// A term that works claims, and no volumes.
+/// A term that works on claims and not on volumes.
 async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, Wired) {
     let harness = RoleHarness::with(profile).await;
     let mut wiring = Wiring::new(&harness.caches);

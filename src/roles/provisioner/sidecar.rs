@@ -37,8 +37,8 @@ pub const SIDECAR: Sidecar = Sidecar {
     advice,
 };
 
-/// The capacity objects may belong to the workload's `ReplicaSet`, of which each roll-out brings another. csi-provisioner enters
-/// its owner beside the one that it finds, which the API refuses each time.
+/// With level 2 the capacity objects belong to the workload's `ReplicaSet`, and each roll-out creates another one.
+/// csi-provisioner adds its owner beside the one that it finds, and the API refuses that each time.
 fn advice(moved: &Moved<'_>) -> Option<Advice> {
     let capacity = moved.section.get("capacity");
     let says = |key: &str, value: Value| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
@@ -52,7 +52,7 @@ fn advice(moved: &Moved<'_>) -> Option<Advice> {
     })
 }
 
-/// Its defaults that are, or were, not the daemon's.
+/// The flags whose default is, or was, another one than the daemon's.
 const DEFAULTS: &[OldDefault] = &[
     OldDefault {
         flag: "--feature-gates=Topology",

@@ -1,4 +1,4 @@
-//! What feeds the provisioner's queues: changes of the cluster, and a look at everything now and then.
+//! Fills the provisioner's queues: from changes of the cluster, and from a look at everything now and then.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -23,7 +23,8 @@ use crate::roles::provisioner::predicates::{self, Wake};
 use crate::roles::provisioner::sources;
 use crate::roles::provisioner::sources::protection::{SourceKey, is_user};
 
-/// How often the figures of what waits are brought up to date, and what is odd about nodes is told: not while they are listed.
+/// How often the metrics of waiting work, and the warning about topology keys, are updated: not with each change of a
+/// first list.
 const FIGURES: Duration = Duration::from_secs(1);
 
 /// The queues of a term.
@@ -40,7 +41,7 @@ fn activation(cause: Cause) -> Activation {
 }
 
 impl Queues {
-    /// Feeds the queues from the caches. What the caches hold already is replayed first.
+    /// Fills the queues from the caches, beginning with what they hold already.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
         let known = &cx.stores;
         let with = || (self.clone(), Arc::clone(cx));
@@ -107,7 +108,8 @@ impl Queues {
         if predicates::source_claim_unblocks(change) {
             self.wake_users(cx, "PersistentVolumeClaim", &ObjectName::of(object.as_ref()));
         }
-        // Whether it was admitted is known while it waits, and not needed here: to look at a source once more does no harm.
+        // Whether the claim was admitted to a source of another namespace does not matter here: an extra look at a
+        // source does no harm.
         let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.rules.driver);
         if let Some(old) = change.old.as_deref().filter(|old| needs(old))
             && !change.new.as_deref().is_some_and(needs)
@@ -117,7 +119,7 @@ impl Queues {
         }
     }
 
-    /// A claim that is gone is worked on until the driver has given its final answer.
+    /// Forgets a claim that is gone, but goes on working on it while the driver owes a final answer.
     fn claim_gone(&self, cx: &Context, key: ClaimKey) {
         cx.sources.admitted.forget(&key.uid);
         if cx.states.get(&key.uid).is_some() {
@@ -128,7 +130,7 @@ impl Queues {
         }
     }
 
-    /// Takes up the requests that an earlier term has left in the journal.
+    /// Continues the requests that an earlier term has left in the journal.
     pub(super) fn resume(&self, cx: &Context, Opened { content: entry, since, .. }: Opened<Entry>) {
         let key = entry.key();
         cx.states.note_resumed(entry.resume(&since));
@@ -161,8 +163,8 @@ impl Queues {
         }
     }
 
-    /// A claim whose PersistentVolume is stored although the API's answer was an error: it must know that before the object can be
-    /// released and deleted, and must not store it a second time.
+    /// Wakes a claim whose PersistentVolume is stored although the API answered with an error. The claim must learn
+    /// this before the object can be released and deleted, so that it is not stored a second time.
     fn wake_unsaved(&self, cx: &Context, stored: &PersistentVolume) {
         let Some(owner) = stored.spec.claim_ref.as_deref() else { return };
         let Some(uid) = owner.uid.as_deref().filter(|uid| cx.states.is_unsaved(uid)) else { return };
@@ -170,7 +172,7 @@ impl Queues {
         self.claims.add(ClaimKey { uid: uid.into(), name }, activation(Cause::Changed));
     }
 
-    /// A claim whose volume object goes before it was bound wants another one.
+    /// Wakes the claim of a PersistentVolume that went before it was bound: the claim needs another one.
     fn wake_owner(&self, cx: &Context, object: &PersistentVolume) {
         let Some(owner) = object.spec.claim_ref.as_deref() else { return };
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
@@ -180,7 +182,7 @@ impl Queues {
         }
     }
 
-    /// A volume object is gone. Another may have its name by now.
+    /// Forgets a PersistentVolume that is gone. Another object may have its name by now.
     fn volume_gone(&self, cx: &Context, object: &PersistentVolume) {
         let name = &object.metadata.name;
         self.volumes.forget(&name.to_string());
@@ -196,13 +198,13 @@ impl Queues {
     fn wake_detached(&self, cx: &Context, volume: &str) {
         let Some(object) = cx.stores.volumes.get(&ObjectName::cluster(volume)) else { return };
         self.wake_wanted(cx, &object);
-        // Another object of the same volume may have waited for that, too.
+        // Another object with the same handle may have waited for this detach, too.
         for twin in cx.same_handle(&object) {
             self.wake_wanted(cx, &twin);
         }
     }
 
-    /// Wakes the volumes of a class whose deletion has not come to its end: the class may say where their secret is.
+    /// Wakes the volumes of a class whose deletion is still queued: the class may name their secret.
     fn wake_volumes(&self, cx: &Context, class: &str) {
         for item in self.volumes.snapshot() {
             let found = cx.stores.volumes.get(&ObjectName::cluster(&item.key));
@@ -236,7 +238,7 @@ impl Queues {
         self.wake_claims(cx, BY_SOURCE, &value);
     }
 
-    /// Wakes the claims that are found so, and that want something of us.
+    /// Wakes the claims that the index finds, if they wait for a volume of our driver.
     fn wake_claims(&self, cx: &Context, index: IndexName, value: &str) {
         for object in cx.stores.claims.find(index, value) {
             if predicates::is_wanted(&object, &cx.rules.driver) {
@@ -245,7 +247,7 @@ impl Queues {
         }
     }
 
-    /// Looks at everything, in case a wake-up was ever missed. Never cuts a back-off short.
+    /// Looks at everything, in case a wake-up was missed. Never ends a back-off early.
     pub(super) fn look_at_all(&self, cx: &Context) {
         let mut keys: BTreeSet<ClaimKey> = cx.states.all().into_iter().map(|state| state.claim.key).collect();
         for object in cx.stores.claims.all() {
@@ -263,7 +265,8 @@ impl Queues {
         }
     }
 
-    /// Looks for sources that were left protected: when the term begins, and once per interval.
+    /// Looks for sources that still have the finalizer although no claim needs them: at the start of the term, and once
+    /// per interval.
     pub(super) async fn sweep(self, cx: Arc<Context>) {
         loop {
             for source in sources::sweep(&cx) {
@@ -277,7 +280,7 @@ impl Queues {
         }
     }
 
-    /// Keeps the figures of what waits up to date.
+    /// Updates the metrics of waiting work.
     pub(super) async fn figures(self, cx: Arc<Context>) {
         loop {
             tokio::time::sleep(FIGURES).await;
@@ -288,8 +291,8 @@ impl Queues {
     }
 }
 
-/// How long a claim has waited for its volume: since it was created, whoever led then. One that had to wait for its first
-/// pod, and one that has its volume and is still to be let go of, as long as it is in the queue.
+/// How long a claim has waited for its volume: since its creation, whoever led then. A claim that waits for its first
+/// pod, or that has its volume already, counts from when it entered the queue.
 fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
     let key = &item.key;
     let claim = cx.stores.claims.get(&key.name);
@@ -302,7 +305,7 @@ fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
     age.unwrap_or_default().max(item.age)
 }
 
-/// Notes which topology keys a node tells.
+/// Records which topology keys a node reports.
 fn see_keys(cx: &Context, change: &Change<CsiNode>) {
     let driver = cx.rules.driver.as_str();
     let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));

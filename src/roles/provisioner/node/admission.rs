@@ -1,7 +1,8 @@
-//! Whether a claim is this node's: what stands before the work on a claim where each node has a daemon. Pure.
+//! Whether a claim is this node's: the stage before the work on a claim, with one daemon per node. Pure.
 //!
-//! A claim that our driver was asked for in this term is worked on whoever has it by now: what comes of the answer must be dealt
-//! with here. Any other claim is the daemon's whose node is selected, and nobody else touches it while there is that node.
+//! A claim for which our driver was called in this term stays here, whichever node owns it now: we must finish what the
+//! answer brings. Any other claim belongs to the daemon of its selected node, and no other daemon touches it while that
+//! node exists.
 
 use super::contention::Verdict;
 use crate::roles::kit::{Admission, Next};
@@ -11,24 +12,24 @@ use crate::roles::provisioner::claims::decide::Ignored;
 /// What the stage knows of a claim.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// The claim; as it was last seen, if it is gone.
+    /// The claim. If it is gone, as it was last seen.
     pub claim: &'a Claim,
-    /// The claim is gone, or our driver was asked for it in this term: what is left of that is dealt with here.
+    /// The claim is gone, or our driver was called for it in this term: this daemon finishes the work.
     pub has_to_end: bool,
-    /// Why no daemon makes a volume for it, if so.
+    /// Why no daemon creates a volume for the claim, if that is so.
     pub ignored: Option<Ignored>,
-    /// What the contention of the nodes says of it.
+    /// The decision of the nodes' contention.
     pub verdict: Verdict,
-    /// This node's driver has said that it has room, or could not be asked.
+    /// This node's driver has room, or could not be asked.
     pub has_room: bool,
 }
 
-/// One request, or one note in memory.
+/// The next action: one request, or one note in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Begin the wait after which the claim is looked at again. No request.
+    /// Begin the wait before the next look at the claim. No request.
     BeginWait,
-    /// Read the node that was selected: it may be deleted.
+    /// Read the selected node: it may be deleted.
     AskForHolder(String),
     /// Ask the driver how much room this node has.
     AskCapacity,
@@ -38,7 +39,7 @@ pub enum Step {
     ReleaseOwnership,
 }
 
-/// What to do about the claim of `view`, or whose it is.
+/// The next step for the claim, or whose claim it is.
 pub fn next_step(view: &View<'_>) -> Next<Step, Admission> {
     let claim = view.claim;
     if view.has_to_end || view.verdict == Verdict::Mine {

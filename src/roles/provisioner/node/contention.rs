@@ -1,4 +1,4 @@
-//! Who makes a claim's volume where each node's instance makes its own (spec 2.14). Pure: the caller tells the time.
+//! Which node creates a claim's volume, with one daemon per node (spec 2.14). Pure: the caller passes the time.
 //!
 //! ```text
 //! selected node is ours ──> Mine
@@ -9,12 +9,12 @@
 //!                                                                 └── a write that lost ── Compete(longer delay)
 //! ```
 //!
-//! A node that is gone is taken off its claim by whichever daemon sees it first, whatever the class: the scheduler looks at no
-//! other node than the one that is written there. The condition that it still is lets only one of them through.
+//! The first daemon that notices removes a deleted node from the claim, whatever the class, because the scheduler
+//! considers only the node that is written there. The patch requires the old value, so only one daemon succeeds.
 //!
-//! Nobody sleeps: a verdict that waits says for how long, and the queue does the waiting. (The Go sidecar's workers
-//! sleep through the delay, its claims give up for ever where there was no room once, and those of a dead node are
-//! never made.)
+//! Nobody sleeps: a verdict says how long to wait, and the queue waits. (In the Go sidecar workers sleep through the
+//! delay, a claim gives up for ever after one answer without room, and the claims of a deleted node never get a
+//! volume.)
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use std::time::Duration;
 use crate::proto::GetCapacityResponse;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 
-/// How the instances make way for each other.
+/// The delays of the contention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Manners {
-    /// The first delay is up to this; each race that was lost doubles it.
+    /// The first delay is at most this; each lost race doubles it.
     pub base: Duration,
-    /// No delay is longer.
+    /// The longest delay.
     pub max: Duration,
-    /// Where there was no room, room is looked for again after this.
+    /// The wait after the driver had no room.
     pub poll: Duration,
 }
 
-/// What is seen of a claim just now.
+/// A claim as it is seen now.
 #[derive(Debug, Clone, Copy)]
 pub struct Sight<'a> {
     /// Our node.
@@ -44,60 +44,59 @@ pub struct Sight<'a> {
     pub immediate: bool,
     /// We are configured to compete for such claims.
     pub competes: bool,
-    /// Our node is in the class's `allowedTopologies`: the requirement with our node as the selected one can be made.
+    /// The class's `allowedTopologies` include our node.
     pub in_reach: bool,
-    /// What the API says of the selected node, if it was asked just now.
+    /// What the API said of the selected node, if it was just asked.
     pub holder: Option<Holder>,
 }
 
-/// Another node that was selected for a claim.
+/// Whether the Node object of another selected node exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// There is such a Node.
+    /// It exists.
     There,
-    /// There is none.
+    /// It does not.
     Gone,
 }
 
 /// What to do about a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Make the volume.
+    /// Create the volume.
     Mine,
-    /// It is another instance's; look again after a while, because that instance may be no more.
+    /// Another node owns the claim. Look again later, because that node may be gone then.
     Other {
         /// After this.
         look_again: Duration,
     },
     /// Ask the API whether the selected node exists, and decide again with the answer.
     AskForHolder,
-    /// The selected node is gone: take it off the claim, on the condition that it is still written there.
+    /// The selected node is gone: remove it from the claim, if it is still written there.
     Free,
     /// Wait this long, then decide again.
     Compete {
         /// This long.
         delay: Duration,
     },
-    /// It is our turn: if the driver has room, select our node, on the condition that nobody else was selected.
+    /// It is our turn: select our node, if the driver has room and no other node is selected.
     Claim,
-    /// Nothing of ours.
+    /// Not ours.
     Ignore,
-    /// The wait that comes first has not begun: begin it, and decide again.
+    /// The first wait has not begun: begin it, and decide again.
     Begin,
 }
 
-/// The races that are being run, and the claims of other nodes that are watched. Memory only: an instance that starts again
-/// begins them anew.
+/// The races, and the watched claims of other nodes. In memory only: after a restart they begin anew.
 #[derive(Debug, Default)]
 pub struct Contention(BTreeMap<ClaimKey, Race>);
 
 #[derive(Debug, Clone, Default)]
 struct Race {
-    /// Contention lost so far.
+    /// The number of lost races.
     lost: u32,
-    /// Who was selected when the wait began. `None`: nobody, and it is a race.
+    /// The node that was selected when the wait began. `None`: no node was, and it is a race.
     against: Option<String>,
-    /// When the wait is over. `None`: it has not begun.
+    /// When the wait ends. `None`: it has not begun.
     due: Option<Duration>,
 }
 
@@ -107,7 +106,7 @@ impl Contention {
         let may_compete = sight.immediate && sight.competes && sight.in_reach;
         match sight.selected {
             Some(node) if node == sight.own => Verdict::Mine,
-            // What was waited is kept: a write that fails is tried again at once.
+            // The race keeps its wait: a failed write is tried again at once.
             Some(_) if sight.holder == Some(Holder::Gone) => Verdict::Free,
             Some(_) if sight.holder == Some(Holder::There) => Verdict::Begin,
             Some(node) => match self.due(claim, Some(node)) {
@@ -124,17 +123,17 @@ impl Contention {
         }
     }
 
-    /// When the wait is over that has begun with this node selected.
+    /// When the wait ends that began with this node selected.
     fn due(&self, claim: &ClaimKey, selected: Option<&str>) -> Option<Duration> {
         let race = self.0.get(claim).filter(|race| race.against.as_deref() == selected)?;
         race.due
     }
 
-    /// Begins the wait that comes first: a grace for another node's daemon, or a delay before our turn. `jitter` is in `[0, 1)`.
+    /// Begins the first wait: a grace for another node's daemon, or a delay before our turn. `jitter` is in `[0, 1)`.
     pub fn begin(&mut self, claim: &ClaimKey, selected: Option<&str>, manners: &Manners, now: Duration, jitter: f64) {
         let race = self.0.entry(claim.clone()).or_default();
         if let Some(node) = selected {
-            // Twice the longest delay at most: every instance of the cluster will look.
+            // At most twice the longest delay: all daemons of the cluster will look.
             let grace = manners.max + manners.max.mul_f64(jitter);
             *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
             return;
@@ -143,38 +142,38 @@ impl Contention {
         *race = Race { lost, against: None, due: Some(now + delay(lost, manners, jitter)) };
     }
 
-    /// The write that selects our node met another one: wait longer next time.
+    /// Another node was selected before our write: wait longer next time.
     pub fn lost(&mut self, claim: &ClaimKey) {
         let race = self.0.entry(claim.clone()).or_default();
         *race = Race { lost: race.lost.saturating_add(1), ..Race::default() };
     }
 
-    /// It is our turn and there is no room here: look again once capacity may have changed.
+    /// It is our turn, and the driver has no room: look again once the capacity may have changed.
     pub fn no_room(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration) -> Verdict {
         self.0.entry(claim.clone()).or_default().due = Some(now + manners.poll);
         Verdict::Compete { delay: manners.poll }
     }
 
-    /// The claim is provisioned, gone, or none of ours.
+    /// The claim is provisioned, gone, or not ours.
     pub fn forget(&mut self, claim: &ClaimKey) {
         self.0.remove(claim);
     }
 
-    /// The claims, each with the other node that has it, if one does, and how long from `now` until we look again. `None`: at
-    /// the next attempt.
+    /// The claims, each with the other node that owns it, if there is one, and the time from `now` until the next look.
+    /// `None`: at the next attempt.
     pub fn all(&self, now: Duration) -> impl Iterator<Item = (&ClaimKey, Option<&str>, Option<Duration>)> {
         let waits = move |race: &Race| race.due.map(|due| due.saturating_sub(now));
         self.0.iter().map(move |(claim, race)| (claim, race.against.as_deref(), waits(race)))
     }
 }
 
-/// The delay after so many races lost: doubled each time, and shortened by chance so that not all begin at once.
+/// The delay after `lost` lost races: doubled each time, and reduced at random so that not all nodes begin at once.
 fn delay(lost: u32, manners: &Manners, jitter: f64) -> Duration {
     let grown = 2_u32.checked_pow(lost).and_then(|factor| manners.base.checked_mul(factor)).unwrap_or(manners.max);
     grown.min(manners.max).saturating_sub(manners.base.mul_f64(jitter))
 }
 
-/// Whether a volume of that size fits somewhere, by what the driver said for each place. Nothing always fits.
+/// Whether a volume of this size fits in one of the segments, by the driver's answers. A size of zero always fits.
 pub fn has_room(answers: &[GetCapacityResponse], required_bytes: i64) -> bool {
     let fits = |answer: &GetCapacityResponse| {
         answer.available_capacity >= required_bytes

@@ -1,5 +1,5 @@
-//! Whether there is one daemon for the cluster or one per node: which claims and volumes are for this daemon, and what it knows of
-//! where nodes are.
+//! Whether one daemon serves the cluster or each node has its own: which claims and volumes are for this daemon, and
+//! where the nodes are.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,13 +23,13 @@ use crate::roles::provisioner::topology::{
 /// Which claims and volumes are for this daemon.
 #[derive(Debug)]
 pub enum Deployment {
-    /// All: there is one daemon for the cluster.
+    /// All of them: one daemon serves the cluster.
     Central(ClusterNodes),
-    /// Those of one node, which has a daemon of its own.
+    /// Those of one node, which has its own daemon.
     Node(Box<LocalNode>),
 }
 
-/// How the requirement of a claim's volume is made.
+/// How the topology requirement of a claim's volume is built.
 #[derive(Debug, Clone)]
 struct TopologyRules {
     driver: String,
@@ -82,7 +82,7 @@ pub struct LocalNode {
 }
 
 impl LocalNode {
-    /// This node, where the driver says that it is. `now` is any moment.
+    /// This node, at the place that its driver reports. `now` is any moment.
     pub fn new(node: NodeTopology, driver: &str, section: &ProvisionerSection, now: Instant, rng: Rng) -> Self {
         let settings = &section.node_deployment;
         Self {
@@ -110,12 +110,12 @@ impl LocalNode {
         Place { node: &self.node.name, segment: &self.place }
     }
 
-    /// The node as its driver has told.
+    /// The node's topology, as its driver reports it.
     pub fn topology(&self) -> &NodeTopology {
         &self.node
     }
 
-    /// The same for those who tell of the driver's capacity.
+    /// The node's topology for the capacity loop.
     pub fn places(&self) -> NodeSegments {
         NodeSegments::Local { node: self.node.name.clone(), segment: self.place.clone() }
     }
@@ -128,7 +128,7 @@ impl LocalNode {
         now.saturating_duration_since(self.origin)
     }
 
-    /// From where a volume of the class must be reachable.
+    /// The topology requirement for a volume of the class.
     pub fn requirement(
         &self,
         selected: Option<&str>,
@@ -138,14 +138,14 @@ impl LocalNode {
         self.rules.requirement(&self.node, selected, class, claim)
     }
 
-    /// Whether our node is one that the class allows.
+    /// Whether the class allows our node.
     fn is_in_reach(&self, claim: &Claim, class: &StorageClass) -> bool {
         class.allowed_topologies.is_empty()
             || self.requirement(Some(&self.node.name), class, claim.key.name.name()).is_ok()
     }
 
-    /// What the contention of the nodes says of a claim `now`. `holder`: what the API has said of a node that has the claim.
-    /// Nothing changes by the question.
+    /// The contention's verdict on a claim `now`, without a change of state. `holder`: what the API said of the claim's
+    /// node.
     pub fn verdict(
         &self,
         claim: &Claim,
@@ -155,7 +155,8 @@ impl LocalNode {
     ) -> Verdict {
         let selected = claim.selected_node.as_ref();
         let holder = holder.filter(|(node, _)| Some(node) == selected);
-        // A claim whose class is missing is its node's affair, and without a node nobody's: Kubernetes itself tells of it.
+        // If the class is missing, the daemon of the claim's node reports it. For a claim without a node, Kubernetes
+        // itself does.
         let sight = Sight {
             own: &self.node.name,
             selected: selected.map(String::as_str),
@@ -167,25 +168,25 @@ impl LocalNode {
         self.races().verdict(&claim.key, &sight, self.since(now))
     }
 
-    /// Begins the wait after which the claim is looked at again.
+    /// Begins the wait before the next look at the claim.
     pub fn begin_wait(&self, claim: &Claim, now: Instant) {
         let selected = claim.selected_node.as_deref();
         self.races().begin(&claim.key, selected, &self.manners, self.since(now), self.rng.fraction());
     }
 
-    /// There is no room for a claim here: how long to wait until it is looked for again.
+    /// The driver has no room for the claim here: returns the time until the next look.
     pub fn no_room(&self, claim: &ClaimKey, now: Instant) -> Duration {
         let verdict = self.races().no_room(claim, &self.manners, self.since(now));
         if let Verdict::Compete { delay } = verdict { delay } else { self.manners.poll }
     }
 
-    /// Another node was quicker.
+    /// Another node was faster.
     pub fn lost(&self, claim: &ClaimKey) {
         self.races().lost(claim);
     }
 
-    /// The claims that this node may take unless another does, and those that another has: each with that node, and in how
-    /// many seconds it is looked at again.
+    /// The claims that this node may take, and the claims that other nodes own: each with that node and the seconds
+    /// until the next look.
     pub fn rows(&self, now: Instant) -> Vec<Vec<String>> {
         let row = |(claim, node, wait): (&ClaimKey, Option<&str>, Option<Duration>)| {
             let seconds = wait.unwrap_or_default().as_secs();
@@ -196,12 +197,12 @@ impl LocalNode {
 }
 
 impl Deployment {
-    /// One daemon for the cluster. `caches`: its nodes, where topology matters.
+    /// One daemon for the cluster. `caches`: the nodes, if topology matters.
     pub fn central(caches: Option<(Cache<Node>, Cache<CsiNode>)>, driver: &str, section: &ProvisionerSection) -> Self {
         Self::Central(ClusterNodes { caches, rules: TopologyRules::new(driver, section) })
     }
 
-    /// This node, where each node has a daemon of its own.
+    /// This node, with one daemon per node.
     pub fn local(&self) -> Option<&LocalNode> {
         match self {
             Self::Central(_) => None,
@@ -209,7 +210,7 @@ impl Deployment {
         }
     }
 
-    /// The name of this node, where each node has a daemon of its own.
+    /// The name of this node, with one daemon per node.
     pub fn node(&self) -> Option<&str> {
         self.local().map(LocalNode::name)
     }
@@ -219,29 +220,29 @@ impl Deployment {
         self.local().is_none_or(|local| claim.selected_node.as_deref() == Some(local.name()))
     }
 
-    /// Whether another node's daemon has the claim.
+    /// Whether another node owns the claim.
     pub fn is_anothers(&self, claim: &Claim) -> bool {
         self.local().is_some_and(|local| claim.selected_node.as_deref().is_some_and(|node| node != local.name()))
     }
 
-    /// The claim is settled, or gone: nothing of the nodes' contention for it matters any more.
+    /// The claim is settled or gone: drops its contention.
     pub fn forget(&self, claim: &ClaimKey) {
         if let Self::Node(local) = self {
             local.races().forget(claim);
         }
     }
 
-    /// Whether a volume is where this daemon's driver can delete it.
+    /// Whether this daemon's driver can reach the volume, and so delete it.
     pub fn is_here(&self, volume: &PersistentVolume) -> bool {
         self.local().is_none_or(|local| local.here().is_within(&volume.spec.node_affinity))
     }
 
-    /// Whether a volume may be one that this daemon's driver has: nothing says that it is elsewhere.
+    /// Whether the volume may be at this daemon's driver: nothing says that it is elsewhere.
     pub fn may_be_here(&self, volume: &PersistentVolume) -> bool {
         self.local().is_none_or(|local| local.here().may_be_within(&volume.spec.node_affinity))
     }
 
-    /// From where a volume of the class must be reachable.
+    /// The topology requirement for a volume of the class.
     pub fn requirement(
         &self,
         selected: Option<&str>,

@@ -1,4 +1,4 @@
-//! Node deployment: each node has a driver and a daemon of its own, and one of the daemons takes a claim.
+//! Node deployment: each node has its own driver and daemon, and one of the daemons takes a claim.
 //!
 //! ```text
 //! claims queue ──> admission ── Mine ──> claims

@@ -1,8 +1,8 @@
 //! Which volumes a node's driver has, by the node affinity of their PersistentVolumes. Pure.
 //!
-//! csi-provisioner compares the affinity with the labels that the driver has told for its node, and so does this file, with all of
-//! Kubernetes' operators. A requirement that is left out would make a volume everybody's: on a node that does not have the
-//! volume, `DeleteVolume` succeeds, the PersistentVolume goes, and the volume stays where it is.
+//! csi-provisioner compares the affinity with the labels that the driver reports for its node. So does this file, with
+//! all operators of Kubernetes. An ignored requirement would give a volume to every node: on a node without the volume
+//! `DeleteVolume` succeeds, the PersistentVolume goes, and the volume stays at its own node.
 
 use crate::cluster::{NodeRequirement, Reach, SmolStr};
 use crate::roles::provisioner::topology::Segment;
@@ -10,17 +10,18 @@ use crate::roles::provisioner::topology::Segment;
 /// The field that a term may name.
 const NODE_NAME: &str = "metadata.name";
 
-/// A node, as its driver tells where it is.
+/// A node, at the place that its driver reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The node's name.
     pub node: &'a str,
-    /// The labels that the driver has told. Empty for a driver without topology, which reaches all of its volumes from everywhere.
+    /// The labels that the driver reports. Empty for a driver without topology, which reaches all its volumes from
+    /// every node.
     pub segment: &'a Segment,
 }
 
 impl Place<'_> {
-    /// Whether a volume is ours to delete: it can be reached from our node, or from everywhere.
+    /// Whether this node deletes the volume: the volume can be reached from our node, or from every node.
     ///
     /// `affinity` holds the terms that the PersistentVolume requires of a node.
     pub fn is_within(self, affinity: &[Reach]) -> bool {
@@ -28,13 +29,14 @@ impl Place<'_> {
         is_everywhere || affinity.iter().any(|term| has_requirements(term) && self.fulfils(term, false))
     }
 
-    /// Whether a volume may be one of our driver's: only a place that is another than ours says that it is not. People also write
-    /// keys there that no driver has told (`kubernetes.io/hostname`).
+    /// Whether the volume may be at our driver: only a place other than ours excludes it. People also write keys into
+    /// an affinity that no driver reports (`kubernetes.io/hostname`).
     pub fn may_be_within(self, affinity: &[Reach]) -> bool {
         affinity.is_empty() || affinity.iter().any(|term| self.fulfils(term, true))
     }
 
-    /// `untold`: whether a label that the driver has not told, and what only a newer Kubernetes understands, fulfils a requirement.
+    /// `untold`: whether a requirement is met whose label the driver does not report, or whose operator only a newer
+    /// Kubernetes knows.
     fn fulfils(self, term: &Reach, untold: bool) -> bool {
         let of_labels = |requirement: &NodeRequirement| is_met(requirement, self.segment.get(&requirement.key), untold);
         let of_fields = |requirement: &NodeRequirement| {
@@ -48,7 +50,7 @@ fn has_requirements(term: &Reach) -> bool {
     !term.match_expressions.is_empty() || !term.match_fields.is_empty()
 }
 
-/// Whether a node whose label has this value, if it is told, is admitted.
+/// Whether a node is admitted whose label has this value. `None`: the driver does not report the label.
 fn is_met(requirement: &NodeRequirement, own: Option<&str>, untold: bool) -> bool {
     let values = &*requirement.values;
     let names = |own: &str| values.iter().any(|value| value == own);

@@ -1,4 +1,4 @@
-//! The admission stage's I/O: what is asked and written before a claim is this node's (spec 2.14).
+//! The admission stage's I/O: the reads and writes before a claim is this node's (spec 2.14).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use super::deployment::LocalNode;
 
 /// Selects this node for the claim.
 const BECOME_OWNER: Op = Op("cannot select this node for the claim");
-/// Reads the node that is selected for the claim.
+/// Reads the Node that is selected for the claim.
 const READ_NODE: Op = Op("cannot check whether the claim's node still exists");
 /// Removes a deleted node from the claim.
 const RELEASE_OWNERSHIP: Op = Op("cannot remove the deleted node from the claim");
 /// Reads the claim again.
 const REFRESH: Op = Op("cannot read the claim again after a conflict");
 
-/// The stage that stands before the claims of a daemon that works for one node.
+/// The stage before the claims of a daemon that works for one node.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct NodeAdmission {
     cx: Arc<Context>,
@@ -47,18 +47,18 @@ pub(in crate::roles::provisioner) struct NodeAdmission {
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct State {
     claim: attempt::State,
-    /// Whether the API has the node of this name, for which the claim was.
+    /// Whether the API has the node of this name, which the claim had selected.
     holder: Option<(String, Holder)>,
     has_room: bool,
 }
 
-/// What one decision is made from.
+/// The input of one decision.
 pub(in crate::roles::provisioner) struct Observed {
     seen: SeenClaim,
     verdict: Verdict,
 }
 
-/// What a step has brought.
+/// The result of a step.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) enum Event {
     /// The wait has begun.
@@ -67,7 +67,7 @@ pub(in crate::roles::provisioner) enum Event {
     Holder(String, Holder),
     /// The driver has room for the claim here, or cannot say.
     HasRoom,
-    /// The claim was written, or read again: the next look sees it.
+    /// The claim was written or read again; the next observation sees it.
     Renewed,
 }
 
@@ -81,11 +81,11 @@ impl NodeAdmission {
         self.cx.deployment.local()
     }
 
-    /// Another daemon has the claim, or may take it. The state of the claim is kept only if it still matters.
+    /// Another daemon owns the claim, or may take it: keep the claim's state only if it still matters.
     fn leave(&self, state: State, claim: &Claim) {
         let (cx, mut known) = (&self.cx, state.claim.known);
         known.claim = claim.clone();
-        // A failure that an Event tells of is followed by an Event of its end.
+        // After the Event of a failure comes an Event of its end.
         if claim.selected_node.is_none() && known.reported != Reported::default() {
             cx.note_end(known);
         } else {
@@ -193,7 +193,7 @@ impl Reconciler for NodeAdmission {
         Ok(match read.await.map_err(|error| REFRESH.failed(error))? {
             Freshness::Newer => Some(Event::Renewed),
             Freshness::Same => None,
-            // The watch takes it out of the cache, and that ends the key.
+            // The watch will remove it from the cache, which ends the key.
             Freshness::Gone => return Err(Stop::Later(crate::roles::kit::freshness::CATCH_UP)),
         })
     }
@@ -207,7 +207,7 @@ impl Reconciler for NodeAdmission {
         let (cx, now) = (&self.cx, self.observe(ticket.key(), &state));
         let claim = &now.seen.claim;
         match ended {
-            // The work on the claim begins instead.
+            // The work on the claim begins now.
             Ok(Admission::Mine) => Outcome::Settled,
             Ok(Admission::NotMine) => {
                 debug!("the claim is not this node's");
@@ -236,8 +236,8 @@ impl Reconciler for NodeAdmission {
 }
 
 impl NodeAdmission {
-    /// Whether this node's driver has room for the claim. One that cannot say, or a claim that no request can be made of, is not
-    /// kept from trying: exactly one node takes the claim and tells of the error (spec 2.14).
+    /// Whether this node's driver has room for the claim. If the driver cannot say, or no request can be built, the
+    /// answer is yes: exactly one node then takes the claim and reports the error (spec 2.14).
     async fn has_room(&self, local: &LocalNode, now: &Observed) -> Result<bool, Stop<NoReason>> {
         let Some(request) = self.request(local, now) else { return Ok(true) };
         let client = self.cx.scope.driver.use_now()?;
@@ -262,7 +262,7 @@ impl NodeAdmission {
         Ok(has_room(&answers, request.required_bytes))
     }
 
-    /// What the driver would be asked for, were the claim ours. The source has no part in it.
+    /// The request that we would send if the claim were ours. Its source does not matter.
     fn request(&self, local: &LocalNode, now: &Observed) -> Option<Request> {
         let (cx, claim, class) = (&self.cx, &now.seen.claim, now.seen.class.as_deref()?);
         let requirement = if cx.asking.topology {
@@ -281,7 +281,8 @@ impl NodeAdmission {
         .ok()
     }
 
-    /// What a write has come to. Admission refuses with `Forbidden` what it would not refuse for the claim as it is by now.
+    /// The result of a write. Admission may refuse with `Forbidden` an old version of a claim that it would accept now:
+    /// read it again.
     async fn written(&self, written: Result<(), Stop<NoReason>>, now: &Observed) -> Result<Event, Stop<NoReason>> {
         match written {
             Ok(()) => Ok(Event::Renewed),
@@ -292,7 +293,7 @@ impl NodeAdmission {
         }
     }
 
-    /// Writes this node's name on the claim, if nobody else has written theirs.
+    /// Writes this node's name on the claim, if no other node is written there.
     async fn write_owner(&self, local: &LocalNode, claim: &Claim) -> Result<(), Stop<NoReason>> {
         let annotations = BTreeMap::from([(names::ANNOTATION_SELECTED_NODE.to_owned(), local.name().to_owned())]);
         let mut require = vec![patch::test("/spec/volumeName", &Value::Null)];
@@ -301,7 +302,7 @@ impl NodeAdmission {
         patch_claim(&self.cx, claim, &change, BECOME_OWNER).await
     }
 
-    /// Removes a deleted node from the claim, so that another node can have the claim. Each daemon may try, and one of them
+    /// Removes a deleted node from the claim, so that another node can take it. Each daemon may try, and one of them
     /// succeeds: a claim that has another node by then stays as it is.
     async fn remove_owner(&self, claim: &Claim) -> Result<(), Stop<NoReason>> {
         let change = MetaChange {
@@ -313,7 +314,7 @@ impl NodeAdmission {
     }
 }
 
-/// The condition that the node that is written on the claim, or that there is none, is as we have seen it.
+/// The patch's condition that the claim's selected node, or its absence, is as we have seen it.
 fn same_node(claim: &Claim) -> Option<Value> {
     let path = format!("/metadata/annotations/{}", names::ANNOTATION_SELECTED_NODE.replace('/', "~1"));
     let held = claim.object.metadata.annotations.as_ref()?;
