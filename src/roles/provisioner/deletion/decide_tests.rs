@@ -23,7 +23,7 @@ fn step(patch: Value, attachments: usize, done: Done) -> Step {
     step_of(patch, |view| (view.attachments, view.done) = (attachments, done))
 }
 
-/// The step for a volume that is to be deleted at once, but for `patch` and `change`.
+/// The step for a volume that could be deleted at once, except for `patch` and `change`.
 fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
     let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
     let volume = volume(patch);
@@ -191,7 +191,7 @@ fn what_another_object_names_is_not_deleted_unless_that_goes_too() {
     }
 }
 
-/// Puts something in a deletion's way.
+/// Sets up one obstacle to the deletion.
 type Obstacle = fn(&mut View<'_>);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Why a volume could not be deleted: the reasons, and the requests that may fail. Pure.
+//! Why a deletion failed: the reasons, and the requests that may fail. Pure.
 
 use thiserror::Error;
 
@@ -8,19 +8,19 @@ use crate::roles::kit::{AttemptError, Op, OpError, Reason};
 use crate::roles::provisioner::parameters::secrets::SecretError;
 use crate::translation::TranslationError;
 
-/// Why a volume cannot be deleted as things stand. Nothing was asked of the driver.
+/// Why a volume cannot be deleted now. The driver was not called.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DeleteReason {
-    /// Nothing that a CSI driver could delete.
+    /// It has no CSI source.
     #[error("the volume has no CSI source")]
     NotCsi,
-    /// An in-tree volume that another driver has taken over.
+    /// It is an in-tree volume that another driver has taken over.
     #[error("the volume has the in-tree source {}, which {} serves, and no other driver deletes", .0.field(), .0.successor())]
     InTree(InTree),
-    /// An in-tree volume of ours that has no CSI form.
+    /// It is an in-tree volume of our driver, and has no CSI form.
     #[error("the in-tree volume cannot be translated to CSI: {0}")]
     Untranslatable(TranslationError),
-    /// Another object names the same volume of the driver.
+    /// Another object has the same handle.
     #[error(
         "volume {handle} is not deleted: persistentvolume \"{other}\" has the same handle, and is not released with the reclaim policy Delete"
     )]
@@ -30,18 +30,18 @@ pub enum DeleteReason {
         /// The other object.
         other: String,
     },
-    /// The driver can't delete volumes.
+    /// The driver cannot delete volumes.
     #[error("driver {driver} does not have the capability {capability}, which is needed to delete a volume")]
     Capability {
         /// Our driver.
         driver: String,
-        /// The capability, by its name in the specification.
+        /// The missing capability, by its name in the specification.
         capability: &'static str,
     },
-    /// Volume or class name the secret in a way that cannot be used.
+    /// Volume or class name the secret in an unusable way.
     #[error(transparent)]
     SecretReference(#[from] SecretError),
-    /// The volume may need a secret, and neither volume nor class say which.
+    /// The volume may need a secret, and neither volume nor class name it.
     #[error(
         "cannot find out which secret DeleteVolume needs: {0}; set deleteWithoutSecret to delete the volume without it"
     )]
@@ -51,27 +51,27 @@ pub enum DeleteReason {
 /// Why an attempt at a volume failed.
 pub type DeleteError = AttemptError<DeleteReason>;
 
-/// Our finalizer goes on the volume.
+/// Adds our finalizer to the volume.
 pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume");
-/// The volume is read before the driver is asked to delete it: the cache alone is not trusted with that.
+/// Reads the volume before the driver is called, because the cache may be behind.
 pub const CONFIRM: Op = Op("cannot see whether the volume is still to be deleted");
-/// The journal's entry of the volume goes before the volume's object can.
+/// Waits until the journal has no entry for the volume.
 pub const FORGET: Op = Op("the persistentvolume stays until the journal has no entry of it");
-/// The object of a deleted volume is deleted.
+/// Deletes the object of a deleted volume.
 pub const REMOVE: Op = Op("the volume is deleted, but its persistentvolume could not be");
-/// Our finalizer leaves the volume.
+/// Removes our finalizer from the volume.
 pub const RELEASE: Op = Op("cannot remove the finalizer from the persistentvolume");
-/// The volume is read again after a conflict.
+/// Reads the volume again after a conflict.
 pub const REFRESH: Op = Op("cannot read the persistentvolume again after a conflict");
-/// The secret is read. It may be there at the next attempt.
+/// Reads the secret. It may exist at the next attempt.
 const LOAD_SECRET: Op = Op("cannot load the deletion secret");
-/// The same, where only people can bring the secret: the text says what they can do.
+/// Reads the secret, where only people can bring it: the text says what they can do.
 const LOAD_MISSING_SECRET: Op =
     Op("cannot load the deletion secret; set deleteWithoutSecret to delete the volume without it");
-/// What the secret holds goes into a CSI request.
+/// Puts the secret's content into a CSI request.
 const USE_SECRET: Op = Op("the deletion secret cannot be used");
 
-/// The secret could not be read, or no CSI request can carry it.
+/// The secret could not be read, or does not fit into a CSI request.
 pub fn secret_failed(failure: SecretFailure) -> OpError {
     let op = match &failure {
         SecretFailure::NotText(_) => USE_SECRET,
@@ -81,7 +81,7 @@ pub fn secret_failed(failure: SecretFailure) -> OpError {
     op.failed(failure)
 }
 
-/// Whether the volume itself could not be deleted, which people must know. The upkeep of finalizers is our affair.
+/// Whether the volume itself could not be deleted, which people must know. Finalizers are our own concern.
 pub fn is_of_the_volume(error: &DeleteError) -> bool {
     let is_upkeep = [PROTECT, RELEASE, REFRESH].into_iter().any(|op| error.is_of(op));
     !is_upkeep && !matches!(error, AttemptError::Endless(_))

@@ -1,4 +1,4 @@
-//! What a term knows of the volumes that it deletes.
+//! What a term knows about the volumes that it deletes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::roles::kit::freshness::ListedOnce;
 /// What the attempts of a term share.
 #[derive(Debug, Default)]
 pub struct DeletionMemory {
-    /// Which volumes wait until they are detached.
+    /// The volumes that wait for their detach.
     pub detaching: Detaching,
     /// The uids of the volumes that the driver has deleted in this term.
     pub deleted: UidSet,
@@ -17,22 +17,22 @@ pub struct DeletionMemory {
     pub relisted: ListedOnce,
 }
 
-/// Which volumes wait until they are detached, and by how many attachments they are held.
+/// The volumes that wait for their detach, each with the number of its attachments.
 #[derive(Debug, Default)]
 pub struct Detaching(Mutex<BTreeMap<String, usize>>);
 
 impl Detaching {
-    /// A volume waits.
+    /// Adds a volume that waits.
     pub fn note(&self, volume: &str, attachments: usize) {
         self.lock().insert(volume.to_owned(), attachments);
     }
 
-    /// It waits no more. Says whether it did.
+    /// Removes a volume. Returns whether it waited.
     pub fn forget(&self, volume: &str) -> bool {
         self.lock().remove(volume).is_some()
     }
 
-    /// All that wait, by name.
+    /// All of them, by name.
     pub fn all(&self) -> Vec<(String, usize)> {
         self.lock().iter().map(|(volume, attachments)| (volume.clone(), *attachments)).collect()
     }

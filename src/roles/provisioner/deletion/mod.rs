@@ -1,4 +1,4 @@
-//! Deletes volumes whose claims are gone, and keeps our finalizer on those whose deletion is ours.
+//! Deletes volumes whose claims are gone, and keeps our finalizer on the volumes that this daemon deletes.
 //!
 //! ```text
 //! reconcile.rs   the attempt: reads the caches, does one step of I/O, reports the end

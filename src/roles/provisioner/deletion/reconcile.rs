@@ -1,4 +1,4 @@
-//! One attempt at a volume: works it until it is as it should be, or a step fails.
+//! One attempt at a volume: takes steps until the volume is as it should be, or a step fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use super::decide::{self, Done, Past, Step, View, keeps};
 use super::error::{CONFIRM, DeleteError, DeleteReason, FORGET, PROTECT, REFRESH, RELEASE, REMOVE, secret_failed};
 use super::state::{Event, State};
 
-/// Works the queue of volumes.
+/// Works on the queue of volumes.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct DeletionReconciler {
     cx: Arc<Context>,
 }
 
-/// What one decision is made from, beside the state.
+/// The input of one decision, beside the state.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct Observed {
-    /// The volume. Where the cache has lost it, as the attempt has seen it last.
+    /// The volume. If the cache has lost it, as the attempt saw it last.
     volume: Arc<PersistentVolume>,
     /// The driver's id of the volume.
     handle: Result<String, DeleteReason>,
     /// Whether the cache has the volume.
     is_cached: bool,
-    /// Another object that names the same volume of the driver and is not to be deleted itself.
+    /// Another object with the same handle that is not to be deleted itself.
     kept_by: Option<Arc<str>>,
     /// How many attachments name the volume.
     attachments: usize,
-    /// Whether the volume is within reach of this daemon.
+    /// Whether this daemon's driver can reach the volume.
     is_here: bool,
     /// Whether volumes and attachments were listed since the term began.
     relisted: bool,
@@ -55,7 +55,7 @@ pub(in crate::roles::provisioner) struct Observed {
 pub(in crate::roles::provisioner) enum End {
     /// Nothing is left to do.
     Settled,
-    /// So many attachments are waited for.
+    /// It waits for so many attachments.
     Detaching(usize),
 }
 
@@ -72,7 +72,8 @@ impl Reconciler for DeletionReconciler {
         &self.cx.scope
     }
 
-    /// A volume that waited to be detached waits no more: if it still has to, the attempt ends so again.
+    /// The volume no longer counts as waiting for its detach; if it still has to wait, the attempt ends with that
+    /// again.
     fn begin(&self, ticket: &Ticket<String>) -> Option<State> {
         let cx = &self.cx;
         let first = cx.stores.volumes.get(&ObjectName::cluster(ticket.key()))?;
@@ -89,7 +90,7 @@ impl Reconciler for DeletionReconciler {
     fn observe(&self, key: &String, state: &State) -> Observed {
         let cx = &self.cx;
         let cached = cx.stores.volumes.get(&ObjectName::cluster(key));
-        // A namesake has a ticket of its own.
+        // A new object of the same name has an attempt of its own.
         let cached = cached.filter(|volume| volume.metadata.uid == state.first.metadata.uid);
         let is_cached = cached.is_some();
         let volume = cached.unwrap_or_else(|| Arc::clone(&state.first));
@@ -189,7 +190,7 @@ impl Reconciler for DeletionReconciler {
     }
 
     async fn refresh(&self, seen: &Observed, error: &DeleteError) -> Result<Option<Event>, Stop<DeleteReason>> {
-        // What the API says not to have, and has, may be written at the next try.
+        // The write found no object, but this read does: write again at the next attempt.
         let is_denied = error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound);
         Ok(match self.read_again(&seen.volume, REFRESH).await? {
             Freshness::Gone => Some(Event::Refreshed { gone: true }),
@@ -226,7 +227,7 @@ impl DeletionReconciler {
         Self { cx }
     }
 
-    /// How many attachments name the driver's volume, by whichever object.
+    /// How many attachments name the driver's volume, through any object with its handle.
     fn attachments(&self, name: &str, twins: &[Arc<PersistentVolume>]) -> usize {
         let of = |name: &str| self.cx.stores.attachments.find(BY_VOLUME, name).len();
         let others = twins.iter().map(|twin| &*twin.metadata.name);
@@ -238,7 +239,7 @@ impl DeletionReconciler {
         let cx = &self.cx;
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| cx.stores.classes.get(&ObjectName::cluster(class)));
-        // A class of another provisioner, and one that cannot be translated, says nothing.
+        // A class of another provisioner, or one without a CSI form, names no secret.
         let class = class.as_deref().and_then(|class| csi_class(class, &cx.rules.driver).ok());
         let (parameters, allowed) =
             (class.as_deref().map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
@@ -260,8 +261,8 @@ impl DeletionReconciler {
         Ok(Event::SecretRead(place, secret))
     }
 
-    /// Reads the secret. `deleteWithoutSecret` covers only a secret that nothing but people can bring: a volume must not lose its
-    /// secret to an API that is slow for a moment.
+    /// Reads the secret. `deleteWithoutSecret` applies only if nothing but people can bring the secret: a slow API must
+    /// not make a volume lose its secret.
     async fn load(&self, reference: &SecretReference) -> Result<Secret, Stop<DeleteReason>> {
         match secrets::read(self.cx.scope.api.use_now()?, reference).await {
             Err(failure) if self.cx.section.delete_without_secret && failure.is_withheld() => {
@@ -286,13 +287,13 @@ impl DeletionReconciler {
         let secrets = state.secret.as_ref().map(|(_, secret)| secret.texts()).unwrap_or_default();
         let request = DeleteVolumeRequest { volume_id: handle.to_owned(), secrets };
         scope.term.during(client.delete_volume(request)).await??;
-        // At once: whatever becomes of this attempt, the driver is not asked again in this term.
+        // At once, so that this term calls the driver only once, however the attempt ends.
         self.cx.deletions.deleted.note(uid_of(volume));
         info!(volume = handle, "deleted the volume");
         Ok(())
     }
 
-    /// Deletes the object, if it still is the one whose volume was deleted.
+    /// Deletes the object, if it still is the object whose volume was deleted.
     async fn remove(&self, volume: &PersistentVolume) -> Result<Event, Stop<DeleteReason>> {
         let api = self.cx.scope.api.use_now()?;
         let left = api.delete::<PersistentVolume>(&ObjectName::of(volume), uid_of(volume)).await;
@@ -304,7 +305,7 @@ impl DeletionReconciler {
         Ok(Event::Removed { gone })
     }
 
-    /// Writes to the volume. Says whether that has taken the last finalizer from an object that is being deleted.
+    /// Writes to the volume. Returns whether this removed the last finalizer of an object that is being deleted.
     async fn patch(&self, volume: &PersistentVolume, patch: Option<Patch>, op: Op) -> Result<bool, Stop<DeleteReason>> {
         let Some(patch) = patch else { return Ok(false) };
         let api = self.cx.scope.api.use_now()?;
@@ -315,7 +316,7 @@ impl DeletionReconciler {
         Ok(is_gone)
     }
 
-    /// Has the cache show the object as it is now.
+    /// Reads the object and updates the cache with it.
     async fn read_again(&self, volume: &PersistentVolume, op: Op) -> Result<Freshness, Stop<DeleteReason>> {
         let api = self.cx.scope.api.use_now()?;
         let read = read_again(api, &self.cx.stores.volumes, volume).await;
@@ -327,7 +328,8 @@ fn uid_of(volume: &PersistentVolume) -> &str {
     &volume.metadata.uid
 }
 
-/// The driver's id of the volume. An in-tree volume's may lack parts: the driver finds them (migration spec 10).
+/// The driver's id of the volume. The id of an in-tree volume may lack parts that the driver fills in (migration spec
+/// 10).
 fn handle_of(volume: &PersistentVolume, driver: &str) -> Result<String, DeleteReason> {
     let form = csi_form(volume, driver).map_err(|why| match why {
         NotServed::NotCsi => DeleteReason::NotCsi,

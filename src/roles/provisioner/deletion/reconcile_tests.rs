@@ -1,4 +1,4 @@
-//! What the driver is told when it is asked to delete a volume: no more and no less than the volume says by then.
+//! Which secret the driver gets when a volume is deleted: the one that the volume names at that time.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::sandbox::driver::{Method, Profile, Secrets};
 
 const VOLUME: &str = "pv-1";
 const HANDLE: &str = "vol-1";
-/// Longer than anybody waits for the API.
+/// Longer than the daemon waits for the API.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A driver that wants the right password, a volume of its that is to be deleted, and the secrets `right` and `wrong`, of which it
-/// names this one.
+/// A driver that demands the right password, one of its volumes that is to be deleted, and the secrets `right` and
+/// `wrong`. The volume names this one.
 async fn guarded(section: &Value, secret: &str) -> Served {
     let expected = Secrets([("password".to_owned(), "right".to_owned())].into());
     let profile = Profile { provision_secrets: expected, ..Profile::default() };
@@ -45,7 +45,7 @@ async fn guarded(section: &Value, secret: &str) -> Served {
     world
 }
 
-/// Has the volume name another secret.
+/// Lets the volume name another secret.
 fn name_secret(world: &Served, secret: &str) {
     let annotations = json!({ names::ANNOTATION_DELETION_SECRET_NAME: secret,
         names::ANNOTATION_DELETION_SECRET_NAMESPACE: "default" });
@@ -57,7 +57,7 @@ fn serve(world: &Served) {
     world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
 }
 
-/// Waits until volume and object are gone, and says for each call whether it brought a secret.
+/// Waits until volume and object are gone. Returns for each call whether it had a secret.
 async fn calls_until_gone(world: Served) -> Vec<bool> {
     let is_gone = |world: &Served| world.testbed.api.get::<Object>("", VOLUME).is_err();
     world.until("gone", is_gone).await;
@@ -78,7 +78,7 @@ async fn the_secret_is_the_one_that_the_volume_names_when_its_turn_has_come() {
             volumes.iter().any(|volume| volume.volume_id == name && volume.waiting > 0)
         };
         world.until("it waits for its turn", waits).await;
-        // And no watch tells of it.
+        // And no watch shows it.
         world.testbed.api.faults().hold_watches(Matching::any().resource("persistentvolumes"));
         name_secret(&world, "right");
         drop(turn);
@@ -117,7 +117,7 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
     world.testbed.tear_down().await;
 
     let world = guarded(&json!({ "deleteWithoutSecret": true }), "nothing").await;
-    // This driver does not need it to delete.
+    // This driver needs no secret to delete.
     world.testbed.driver.change_profile(|profile| profile.provision_secrets = Secrets::default());
     serve(&world);
     assert_eq!(calls_until_gone(world).await, [false]);

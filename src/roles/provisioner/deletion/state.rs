@@ -1,4 +1,4 @@
-//! What one attempt at a volume knows beside the caches, and what each event means for it. Pure.
+//! What one attempt at a volume knows beside the caches, and what each event changes. Pure.
 
 use std::sync::Arc;
 
@@ -16,28 +16,28 @@ pub struct State {
     pub first: Arc<PersistentVolume>,
     /// When the attempt began.
     pub begun: Instant,
-    /// Whether the driver may be asked to delete without another read of the volume.
+    /// Whether the attempt may call the driver without another read of the volume.
     pub fresh: bool,
     /// The API no longer has the object.
     pub gone: bool,
     /// The driver has deleted the volume, in this attempt or in an earlier one of this term.
     pub deleted: bool,
-    /// All that this daemon has to do is done. Finalizers of others may keep the object for a while.
+    /// This daemon has nothing left to do. Finalizers of others may keep the object for a while.
     pub finished: bool,
-    /// The handle that this attempt has locked, together with the volume's name.
+    /// The handle that this attempt has locked, with the volume's name.
     pub locked: Option<String>,
-    /// What the driver is told, and where the volume said that it is when it was read.
+    /// The secret for the call, and where the volume placed it when it was read.
     pub secret: Option<(DeletionSecret, Secret)>,
 }
 
-/// What a step has brought.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Volumes and attachments were listed.
     Listed,
-    /// The journal has no entry of the volume.
+    /// The journal has no entry for the volume.
     Forgotten,
-    /// Our finalizer is on the volume.
+    /// The volume has our finalizer.
     Protected,
     /// The volume is locked.
     Locked {
@@ -46,23 +46,23 @@ pub enum Event {
         /// Whether the attempt had to wait for it.
         waited: bool,
     },
-    /// The object was read before the driver is asked.
+    /// The object was read before the call to the driver.
     Confirmed {
         /// Whether the API no longer has it.
         gone: bool,
     },
-    /// The secret was read, or there is none to read.
+    /// The secret was read, or no secret is needed.
     SecretRead(DeletionSecret, Secret),
     /// The driver has deleted the volume.
     Deleted,
     /// The object was deleted.
     Removed {
-        /// Whether no finalizer keeps it.
+        /// Whether no finalizer keeps the object.
         gone: bool,
     },
-    /// Our finalizer has left the object.
+    /// Our finalizer was removed.
     Released {
-        /// Whether it was the last one of an object that is being deleted.
+        /// Whether it was the last finalizer of an object that is being deleted.
         gone: bool,
     },
     /// A write failed, and the object was read again.
@@ -73,21 +73,22 @@ pub enum Event {
 }
 
 impl State {
-    /// An attempt begins. `fresh`: what the cache shows was just heard. `deleted`: the driver has deleted the volume before.
+    /// The state when an attempt begins. `fresh`: the cache is recent. `deleted`: the driver has deleted the volume
+    /// before.
     pub fn new(first: Arc<PersistentVolume>, begun: Instant, fresh: bool, deleted: bool) -> Self {
         Self { first, begun, fresh, gone: false, deleted, finished: false, locked: None, secret: None }
     }
 
-    /// Whether volume and object have come to their end as far as this daemon is concerned.
+    /// Whether this daemon has finished with volume and object.
     pub fn is_complete(&self) -> bool {
         self.deleted && (self.finished || self.gone)
     }
 
-    /// What an event means.
+    /// Changes the state by an event.
     pub fn apply(&mut self, event: Event) {
         match event {
             Event::Listed | Event::Forgotten | Event::Protected => {}
-            // What was known before the wait may be old by now.
+            // After the wait, what the attempt knew may be old.
             Event::Locked { handle, waited } => {
                 self.locked = Some(handle);
                 self.fresh &= !waited;

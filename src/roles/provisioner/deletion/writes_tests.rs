@@ -1,5 +1,5 @@
-//! Writes to a PersistentVolume that fail: the volume is read again before anything is concluded, and people hear of an outage, not
-//! of each attempt.
+//! Failed writes to a PersistentVolume: the daemon reads the volume again before it concludes anything, and reports an
+//! outage once instead of each attempt.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ use crate::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Metho
 const VOLUME: &str = "pv-1";
 const OTHER: &str = "example.com/other";
 
-/// A world of its own, where nothing but the work at hand brings a key back.
+/// A world in which only the tested work brings a key back.
 async fn world() -> Served {
     Served::new(&REGISTRATION, &json!({ "resync": "0s" }), Profile::default()).await
 }
 
-/// Makes a volume of our driver.
+/// Creates a volume of our driver.
 fn volume(world: &Served, name: &str, phase: &str, policy: &str, finalizers: &[&str]) {
     let driver = &world.context.driver.name;
     world.testbed.driver.seed([name]);
@@ -113,7 +113,8 @@ async fn a_write_that_another_writer_was_faster_than_is_made_again_at_once() {
     serve(&world);
     world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
     let begun = world.context.clock.now();
-    // As a role of the same process does that releases the volume at the same time: ours has another place in the list now.
+    // As another role of this process does when it releases the volume at the same time: our finalizer has another
+    // place in the list now.
     faults.hold_watches(Matching::any().resource("persistentvolumes"));
     merge(&world, json!({ "metadata": { "finalizers": [names::FINALIZER_PROVISIONER] } }));
     world.until_quietly("released", |world| finalizers(world) == Some(vec![])).await;

@@ -1,4 +1,4 @@
-//! A class' parameters: which are ours, which are the driver's, and what stands in ours. Pure.
+//! The parameters of a class: which are ours, which are the driver's, and what ours say. Pure.
 //!
 //! | key under `csi.storage.k8s.io/` | deprecated, kept for the driver | is |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | `node-expand-secret-…` | | for the kubelet |
 //! | `controller-modify-secret-…` | | for the resizer |
 //!
-//! Any other key under the prefix is refused: it is a typing error, or asks for what this version does not know. Passing it on
-//! would make a volume without what the class wants.
+//! Any other key under the prefix is an error: it is a typing error, or it asks for something that this version does
+//! not know. Passed on, it would create a volume that lacks what the class wants.
 
 pub mod secrets;
 
@@ -22,51 +22,51 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The keys that are not the driver's begin with this.
+/// The prefix of the keys that are not the driver's.
 pub const PREFIX: &str = "csi.storage.k8s.io/";
 /// The file system's key.
 pub const FS_TYPE: &str = "csi.storage.k8s.io/fstype";
-/// Told to the driver on request: the claim's name.
+/// Sent to the driver with `extraCreateMetadata`: the claim's name.
 pub const CLAIM_NAME: &str = "csi.storage.k8s.io/pvc/name";
-/// Told to the driver on request: the claim's namespace.
+/// Sent to the driver with `extraCreateMetadata`: the claim's namespace.
 pub const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
-/// Told to the driver on request: the PersistentVolume's name.
+/// Sent to the driver with `extraCreateMetadata`: the PersistentVolume's name.
 pub const VOLUME_NAME: &str = "csi.storage.k8s.io/pv/name";
 
-/// Why a class' parameters can't be used.
+/// Why the parameters of a class cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParameterError {
-    /// A key under the prefix that nobody knows.
+    /// An unknown key under the prefix.
     #[error(
         "StorageClass parameter \"{0}\" is unknown, and csi.storage.k8s.io/ is reserved: correct the key, or remove it from the class"
     )]
     UnknownKey(String),
-    /// The file system twice.
+    /// Two keys name the file system.
     #[error("StorageClass parameters \"{first}\" and \"{second}\" both name a file system: keep {FS_TYPE} alone")]
     TwoFileSystems {
-        /// A key.
+        /// One key.
         first: String,
-        /// Another.
+        /// The other key.
         second: String,
     },
-    /// A secret's name or namespace twice.
+    /// Two keys give a secret's name or namespace.
     #[error(
         "StorageClass parameters \"{deprecated}\" and \"{key}\" both name the {secret} secret: keep \"{key}\" alone"
     )]
     TwoKeys {
-        /// Whose secret.
+        /// The secret's use.
         secret: &'static str,
         /// The old key.
         deprecated: &'static str,
         /// The key that should stay.
         key: &'static str,
     },
-    /// Half of a pair.
+    /// A secret's name without its namespace, or the reverse.
     #[error("the {secret} secret needs both a name and a namespace: StorageClass parameter \"{missing}\" is missing")]
     Half {
-        /// Whose secret.
+        /// The secret's use.
         secret: &'static str,
-        /// The key that is not there.
+        /// The missing key.
         missing: &'static str,
     },
     /// A key without a value.
@@ -74,7 +74,7 @@ pub enum ParameterError {
     Empty(&'static str),
 }
 
-/// What a secret is for.
+/// The use of a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SecretUse {
@@ -108,7 +108,7 @@ struct Key {
     deprecated: Option<&'static str>,
 }
 
-/// The row of a secret that has no deprecated keys, or those that begin with this word.
+/// The row of a secret: without deprecated keys, or with those that begin with the third word.
 macro_rules! keys {
     ($secret:literal, $key:literal) => {
         Keys {
@@ -160,22 +160,22 @@ impl SecretUse {
         }
     }
 
-    /// What the secret is called in an error's text.
+    /// The secret's name in an error's text.
     pub fn label(self) -> &'static str {
         self.keys().secret
     }
 }
 
-/// Where a class says a secret is: templates, see [`crate::roles::provisioner::parameters::secrets`].
+/// The templates of a secret's name and namespace: see [`crate::roles::provisioner::parameters::secrets`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template<'a> {
-    /// For its namespace.
+    /// Of its namespace.
     pub namespace: &'a str,
-    /// For its name.
+    /// Of its name.
     pub name: &'a str,
 }
 
-/// The templates of one secret: its own keys, else the default's, else none.
+/// The templates of one secret: from its own keys, or else from the default's, or none.
 pub fn template(
     parameters: &BTreeMap<String, String>,
     secret: SecretUse,
@@ -211,9 +211,9 @@ fn value<'a>(
     if value.is_empty() { Err(ParameterError::Empty(key)) } else { Ok(Some(value)) }
 }
 
-/// The file system that the class names, else `default`, which may be empty: the driver then chooses, and nobody here says ext4.
+/// The file system that the class names, or else `default`. If that is empty, the driver chooses.
 pub fn fs_type(parameters: &BTreeMap<String, String>, default: &str) -> Result<String, ParameterError> {
-    // Only the old key's case is free; the new one in another case is an unknown key under the prefix.
+    // The deprecated key is read in any case. The new key in another case is an unknown key under the prefix.
     let mut named = parameters.iter().filter(|(key, _)| *key == FS_TYPE || key.eq_ignore_ascii_case("fstype"));
     let first = named.next();
     if let (Some((first, _)), Some((second, _))) = (first, named.next()) {
@@ -223,7 +223,7 @@ pub fn fs_type(parameters: &BTreeMap<String, String>, default: &str) -> Result<S
     Ok(value.unwrap_or(default).to_owned())
 }
 
-/// The parameters that the driver is told: all but ours.
+/// The parameters for the driver: all but ours.
 pub fn for_driver(parameters: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ParameterError> {
     let is_ours = |key: &str| {
         let is_of = |keys: Keys| keys.name.key == key || keys.namespace.key == key;

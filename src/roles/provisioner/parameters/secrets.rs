@@ -1,4 +1,4 @@
-//! Which Secret goes with a volume: a class' templates, resolved for one claim; and what a deletion finds again. Pure: only
+//! The Secret of a volume: a class's templates, resolved for one claim, and the secret of a deletion. Pure: only
 //! references, never a secret's text.
 //!
 //! | template | may use | must become |
@@ -6,7 +6,8 @@
 //! | namespace | `${pv.name}` `${pvc.namespace}` | a namespace's name |
 //! | name | these and `${pvc.name}` `${pvc.annotations['<key>']}` | an object's name |
 //!
-//! The namespace takes nothing that a claim's author may choose freely: or a claim could point at any Secret that we may read.
+//! The namespace's template takes no value that a claim's author chooses freely; otherwise a claim could name any
+//! Secret that the daemon may read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,46 +22,46 @@ use crate::roles::provisioner::names::{
 use super::{ParameterError, SecretUse, Template, template};
 use crate::roles::provisioner::claims::finality::Finality;
 
-/// Where a Secret is.
+/// The namespace and the name of a Secret.
 pub use crate::cluster::SecretRef as SecretReference;
 
-/// Why a Secret's place is not known.
+/// Why a Secret cannot be named.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SecretError {
     /// The class' keys are wrong.
     #[error(transparent)]
     Parameters(#[from] ParameterError),
-    /// A template uses what is not there.
+    /// A template uses a value that does not exist.
     #[error(
         "the {secret} secret's {field} template \"{template}\" has unknown tokens: {}; known are {}",
         quoted(.unknown), known_tokens(field)
     )]
     UnknownTokens {
-        /// What the secret is for.
+        /// The secret's use.
         secret: &'static str,
         /// `name` or `namespace`.
         field: &'static str,
-        /// The class' text.
+        /// The template.
         template: String,
-        /// What it names.
+        /// The missing value.
         unknown: BTreeSet<String>,
     },
-    /// A template became what no object can be called.
+    /// A template's result is no valid name.
     #[error(
         "the {secret} secret's {field} \"{value}\" (from the template \"{template}\") is not valid: {}",
         rule(field)
     )]
     InvalidName {
-        /// What the secret is for.
+        /// The secret's use.
         secret: &'static str,
         /// `name` or `namespace`.
         field: &'static str,
-        /// The class' text.
+        /// The template.
         template: String,
-        /// What it became.
+        /// Its result.
         value: String,
     },
-    /// The volume's annotations say what no object can be called.
+    /// The volume's annotations hold no valid name.
     #[error(
         "the {field} \"{value}\" of the volume's deletion secret, from its annotations, is not valid: {}",
         rule(field)
@@ -68,18 +69,18 @@ pub enum SecretError {
     InvalidAnnotation {
         /// `name` or `namespace`.
         field: &'static str,
-        /// What the annotation says.
+        /// The annotation's value.
         value: String,
     },
-    /// The volume's annotations, or its class and `claimRef`, point into a namespace that the configuration does not allow.
+    /// The volume's annotations, or its class and `claimRef`, name a namespace that the configuration does not allow.
     #[error(
         "the volume's deletion secret {namespace}/{name} is in a namespace that deletionSecretNamespaces does not allow: \
          allow it, or correct the volume's annotations"
     )]
     ForbiddenNamespace {
-        /// Where it is.
+        /// The secret's namespace.
         namespace: String,
-        /// Its name.
+        /// The secret's name.
         name: String,
     },
 }
@@ -108,18 +109,18 @@ const NAMESPACE: &str = "namespace";
 const NAME: &str = "name";
 
 impl SecretError {
-    /// The driver was not asked: what is missing may come with an edit of the claim or of the class.
+    /// The driver was not called: an edit of the claim or of the class may bring what is missing.
     pub fn finality(&self) -> Finality {
         Finality::NoChange
     }
 
-    /// A word for metrics.
+    /// The label for metrics.
     pub fn label(&self) -> &'static str {
         "SecretReference"
     }
 }
 
-/// Whose secret it is.
+/// The volume and the claim whose secret it is.
 #[derive(Debug, Clone, Copy)]
 pub struct SecretOwner<'a> {
     /// The PersistentVolume's name.
@@ -128,7 +129,7 @@ pub struct SecretOwner<'a> {
     pub namespace: &'a str,
     /// The claim's name.
     pub claim: &'a str,
-    /// The claim's annotations; none where only a volume's `claimRef` is left of it.
+    /// The claim's annotations. None, if only a volume's `claimRef` is left of the claim.
     pub annotations: Option<&'a PackedMap>,
 }
 
@@ -151,7 +152,7 @@ impl<'a> SecretOwner<'a> {
     }
 }
 
-/// Where the class keeps this secret for `owner`; `None`: it names none.
+/// The secret that the class names for `owner`. `None`: the class names none.
 pub fn resolve(
     parameters: &BTreeMap<String, String>,
     secret: SecretUse,
@@ -179,23 +180,23 @@ fn fill(secret: SecretUse, field: &'static str, template: &str, owner: SecretOwn
     if is_valid { Ok(value) } else { Err(SecretError::InvalidName { secret, field, template, value }) }
 }
 
-/// Where the secret for a volume's deletion is, and how sure that is.
+/// The secret for a volume's deletion, and how certain it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeletionSecret {
-    /// Written on the volume when it was made, or known from its class.
+    /// The volume's annotations or its class name it.
     At(SecretReference),
-    /// There is none.
+    /// None is needed.
     None,
-    /// Our driver's provisioner made the volume before there were annotations, and its class is gone, or nobody knows whose
-    /// it was. The Go sidecar deletes without a secret then.
+    /// Our driver's provisioner created the volume before there were such annotations, and its class is gone, or names
+    /// nobody. The Go sidecar then deletes without a secret.
     Unknown(&'static str),
 }
 
-/// Finds the secret that a volume must be deleted with: its annotations say so, or else its class does, as long as both are
-/// there. `namespaces`: where it may be; none given, anywhere.
+/// Finds the secret for a volume's deletion: the annotations name it, or else the class does, while it exists.
+/// `namespaces`: where the secret may be; if empty, anywhere.
 ///
-/// What is missing is only missed where a secret may have gone into the making, by a provisioner of `driver`. A volume that
-/// people made names any class, most often one that never existed.
+/// A missing secret matters only if a provisioner of `driver` created the volume and may have used one. A volume that
+/// people created names any class, most often one that never existed.
 pub fn for_deletion(
     volume: &PersistentVolume,
     class: Option<&BTreeMap<String, String>>,
@@ -207,7 +208,7 @@ pub fn for_deletion(
     let missing = |why| if is_made_by_us { DeletionSecret::Unknown(why) } else { DeletionSecret::None };
     let noted = annotation(ANNOTATION_DELETION_SECRET_NAME).zip(annotation(ANNOTATION_DELETION_SECRET_NAMESPACE));
     if let Some((name, namespace)) = noted {
-        // One of them empty is nobody's writing but an editor's, and names no Secret.
+        // An editor left one of the two empty: they name no Secret.
         if name.is_empty() || namespace.is_empty() {
             return Ok(DeletionSecret::None);
         }
@@ -236,8 +237,9 @@ pub fn for_deletion(
     found.map_or(Ok(DeletionSecret::None), |reference| allowed(reference, namespaces))
 }
 
-/// A secret in one of these namespaces; none given, in any. Also where a class says where: whoever may edit the volume can take the
-/// annotations off it, and write another namespace into its `claimRef`.
+/// The secret, if it is in one of these namespaces; if there are none, anywhere. The rule also covers a class's
+/// namespace, because whoever may edit the volume can remove its annotations and write another namespace into its
+/// `claimRef`.
 fn allowed(reference: SecretReference, namespaces: &[String]) -> Result<DeletionSecret, SecretError> {
     if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
         return Ok(DeletionSecret::At(reference));

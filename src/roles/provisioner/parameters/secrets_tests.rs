@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use crate::cluster::{Meta, SmolStr, VolumeSpec};
 use crate::roles::provisioner::fixtures::DRIVER;
 
-/// What Go 1.26's `os.Expand` makes of each, with every name in angle brackets.
+/// The results of Go 1.26's `os.Expand` for each, with every name in angle brackets.
 #[rustfmt::skip]
 const GO: &[(&str, &str)] = &[
     ("", ""),
@@ -121,7 +121,7 @@ const GO: &[(&str, &str)] = &[
 fn templates_expand_as_go_expands_them() {
     for (template, expected) in GO {
         let mut names = Vec::new();
-        // The first pass learns the names, since a value must outlive the call.
+        // The first pass collects the names, because a value must outlive the call.
         expand(template, |name| {
             names.push(format!("<{name}>"));
             ""
@@ -190,7 +190,7 @@ fn templates_are_filled_from_the_claim_and_the_volume() {
         ("${pvc.namespace}-${pvc.name}.${pv.name}", "a-${pvc.namespace}", at("a-shop", "shop-data.pvc-1")),
         ("${pvc.annotations['team']}", "ns", at("ns", "blue")),
         ("s-${pvc.annotations['x/y']}-${pvc.annotations['team']}", "ns", at("ns", "s-slash-blue")),
-        // As Go does with what is malformed.
+        // As Go treats malformed text.
         ("a${}b", "ns", at("ns", "ab")),
         ("a${b", "ns", at("ns", "ab")),
     ] {
@@ -334,7 +334,7 @@ fn only_allowed_namespaces_are_read_from_annotations() {
 
 #[test]
 fn a_class_leads_into_no_other_namespaces_than_annotations_may() {
-    // The claim's namespace is in the volume's own claimRef, which whoever has taken the annotations off can write.
+    // Whoever can remove the annotations can also write the claim's namespace in the volume's own claimRef.
     let bare = volume(&[(PROVISIONED_BY, DRIVER)], Some("gold"), true);
     let of_claim = class("s", "${pvc.namespace}");
     let allowed = ["storage".to_owned(), "shop".to_owned()];
@@ -372,7 +372,7 @@ fn row_24_a_volume_without_a_claim_is_deleted_without_a_crash() {
 
 #[test]
 fn r61_a_volume_that_people_made_misses_no_secret() {
-    // Its class is a mere word to match claims by, or one that provisions nothing.
+    // Its class is only a name to match claims by, or one that provisions nothing.
     for annotations in [&[][..], &[(PROVISIONED_BY, "another.example.com")]] {
         for claim in [true, false] {
             let made = volume(annotations, Some("manual"), claim);

@@ -1,4 +1,4 @@
-//! What to do next for one data source. Pure.
+//! The next step for one data source. Pure.
 //!
 //! ```text
 //!   found ─> protected and unused ─> claims listed ─> of our driver ─> locked ─> Release
@@ -9,30 +9,30 @@
 
 use crate::roles::kit::Next;
 
-/// What is known of the source itself.
+/// What is known about the source itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// The cache lacks it, and nothing was read yet: the watch may be behind, or may not be allowed.
+    /// The cache lacks it, and the API was not asked: the watch may be behind, or not allowed.
     Unseen,
     /// The API does not have it, or does not show it to this daemon.
     Absent,
-    /// It does not carry our finalizer.
+    /// It does not have our finalizer.
     Unprotected,
-    /// It carries our finalizer.
+    /// It has our finalizer.
     Protected,
 }
 
-/// Everything that a decision depends on.
+/// The input of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub struct View {
-    /// What is known of the source.
+    /// What is known about the source.
     pub presence: Presence,
     /// Whether a claim needs it.
     pub is_used: bool,
     /// Whether claims were listed since the term began: one that the watch has not shown yet may need the source.
     pub relisted: bool,
-    /// Whether its finalizer is ours to remove. `None`: the object that it is bound to is still to be read.
+    /// Whether we may remove its finalizer. `None`: the object that the source is bound to must be read first.
     pub is_ours: Option<bool>,
     /// Whether this attempt has locked it.
     pub locked: bool,
@@ -40,7 +40,7 @@ pub struct View {
     pub released: bool,
 }
 
-/// The next thing to do for a source.
+/// The next step for a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Read the source.
@@ -64,7 +64,7 @@ pub enum End {
     Released,
 }
 
-/// What to do next for the source of `view`.
+/// The next step for the source of `view`.
 pub fn next_step(view: &View) -> Next<Step, End> {
     if view.released {
         return Next::Done(End::Released);

@@ -1,4 +1,4 @@
-//! What a term knows of data sources.
+//! What a term knows about data sources.
 
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
@@ -12,7 +12,7 @@ use super::protection::SourceKey;
 pub struct SourceMemory {
     /// A source is locked while its finalizer is added or removed. So an attempt that removes it has counted all users.
     pub locks: KeyedLock<SourceKey>,
-    /// The uids of the claims of another namespace than their source's for which a grant was found, and that have not ended.
+    /// The uids of unfinished claims that have a grant for a source in another namespace.
     pub admitted: UidSet,
     /// Whether claims were listed since the term began.
     pub relisted: ListedOnce,
@@ -21,7 +21,7 @@ pub struct SourceMemory {
 }
 
 impl SourceMemory {
-    /// Nothing is known. Sources that may be free are added to the queue `free`.
+    /// An empty memory. Sources that may be unused are added to the queue `free`.
     pub fn new(clock: Clock, free: WorkQueue<SourceKey>) -> Self {
         Self { locks: KeyedLock::new(clock), admitted: UidSet::default(), relisted: ListedOnce::default(), free }
     }

@@ -1,4 +1,4 @@
-//! Content sources: what a claim's volume is made from, and the finalizer that keeps a source while a volume is made from it.
+//! Data sources: what a claim's volume is created from, and the finalizer that keeps a source meanwhile.
 //!
 //! ```text
 //! source.rs, status.rs   what a claim names, and how far that is known: pure

@@ -1,9 +1,9 @@
-//! Which content sources are still needed, and by whom. Pure.
+//! Which data sources are still needed, and by which claims. Pure.
 //!
-//! A source is used by every claim of ours that names it and may still be provisioned: one without a volume, or one that
-//! was begun, whatever became of it since. One of another namespace counts from when a grant was found for it. The
-//! finalizer leaves with the last user (spec 3.4 and 3.5: the Go sidecar takes a snapshot's away with the first, and a
-//! claim's only once the claim is being deleted).
+//! A claim of our driver uses the source that it names while it may still be provisioned: it has no volume, or its
+//! volume was begun, whatever became of the claim since. A claim of another namespace counts once a grant was found for
+//! it. The finalizer is removed with the last user (spec 3.4 and 3.5: the Go sidecar removes a snapshot's with the
+//! first user, and a claim's only once the claim is being deleted).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
 use super::source::{SNAPSHOT_GROUP, Source};
 use crate::roles::provisioner::claims::claim::{Owner, owner_of};
 
-/// What a volume can be made from.
+/// The kinds of sources that we protect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SourceKind {
     /// Another claim's volume.
@@ -25,17 +25,17 @@ pub enum SourceKind {
     Snapshot,
 }
 
-/// One content source.
+/// One data source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceKey {
-    /// What it is.
+    /// Its kind.
     pub kind: SourceKind,
-    /// Where it is.
+    /// Its namespace and name.
     pub name: ObjectName,
 }
 
 impl SourceKind {
-    /// As a claim spells it.
+    /// The kind's name in a claim.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Claim => "PersistentVolumeClaim",
@@ -58,14 +58,14 @@ impl fmt::Display for SourceKey {
 }
 
 impl SourceKey {
-    /// The source that a claim names, whether or not it may use it.
+    /// The source that a claim names, whether or not the claim may use it.
     pub fn of(claim: &PersistentVolumeClaim) -> Option<Self> {
         let own = claim.metadata.namespace.as_deref().unwrap_or_default();
         let source = claim.spec.data_source.as_ref().or(claim.spec.data_source_ref.as_ref())?;
         Self::named(source, own)
     }
 
-    /// The source that a claim is to be made from, where it is one.
+    /// The source that a claim's volume is to be created from, if we protect its kind.
     pub fn of_source(source: &Source) -> Option<Self> {
         let (kind, namespace, name) = match source {
             Source::Claim { namespace, name } => (SourceKind::Claim, namespace, name),
@@ -78,21 +78,22 @@ impl SourceKey {
     fn named(source: &DataSource, own: &str) -> Option<Self> {
         let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|kind| kind.as_str() == source.kind)?;
         if kind == SourceKind::Snapshot && source.api_group.as_deref().is_some_and(|group| group != SNAPSHOT_GROUP) {
-            // Another group's kind of the same name, which is a populator's.
+            // Another API group has a kind of the same name: a populator serves it.
             return None;
         }
         let namespace = source.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
         Some(Self { kind, name: ObjectName::namespaced(namespace, &source.name) })
     }
 
-    /// How the claims' look-up by source spells it.
+    /// The key of the index of claims by source.
     pub fn index_value(&self) -> String {
         format!("{}/{}/{}", self.name.namespace().unwrap_or_default(), self.kind.as_str(), self.name.name())
     }
 }
 
-/// Whether a claim still needs the source that it names. `begun`: the driver may have been asked for it. `admitted`: the
-/// source's namespace has agreed, which counts where that is not the claim's own: anybody may name any source.
+/// Whether a claim still needs the source that it names. `begun`: the driver may have been called for it. `admitted`:
+/// the source's namespace has granted it, which matters only for another namespace than the claim's, because any claim
+/// may name any source.
 pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, driver: &str) -> bool {
     if begun {
         return true;
@@ -104,12 +105,13 @@ pub fn is_user(claim: &PersistentVolumeClaim, begun: bool, admitted: bool, drive
     owner_of(claim, driver) == Owner::Us && is_waiting && claim.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether the source that a claim names is of another namespace.
+/// Whether the source that a claim names is in another namespace.
 fn is_strange(claim: &PersistentVolumeClaim) -> bool {
     SourceKey::of(claim).is_some_and(|source| source.name.namespace() != claim.metadata.namespace.as_deref())
 }
 
-/// Whether our finalizer should leave a source now. Users are looked for only where there is one.
+/// Whether our finalizer should be removed from a source now. The caller looks for users only if the source has the
+/// finalizer.
 pub fn is_releasable(finalizers: &[SmolStr], finalizer: &str, is_used: impl FnOnce() -> bool) -> bool {
     finalizers.iter().any(|held| held == finalizer) && !is_used()
 }

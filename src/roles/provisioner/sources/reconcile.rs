@@ -19,22 +19,22 @@ use super::protection::{SourceKey, SourceKind};
 use super::source::bound_content;
 use super::users::is_used;
 
-/// The source is read.
+/// Reads the source.
 const FIND: Op = Op("cannot read the data source");
-/// The volume or the content is read that the source is bound to.
+/// Reads the volume or the content that the source is bound to.
 const FIND_DRIVER: Op = Op("cannot read the volume or the content behind the data source");
-/// Our finalizer leaves the source.
+/// Removes our finalizer from the source.
 const RELEASE: Op = Op("cannot remove the protection finalizer from the data source");
-/// The source is read again after a conflict.
+/// Reads the source again after a conflict.
 const REFRESH: Op = Op("cannot read the data source again after a conflict");
 
-/// Works the queue of data sources.
+/// Works on the queue of data sources.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct SourceReconciler {
     cx: Arc<Context>,
 }
 
-/// A data source as it was seen.
+/// A data source, as it was seen.
 #[derive(Debug, Clone)]
 pub(in crate::roles::provisioner) enum SourceObject {
     /// Another claim.
@@ -43,24 +43,24 @@ pub(in crate::roles::provisioner) enum SourceObject {
     Snapshot(Arc<VolumeSnapshot>),
 }
 
-/// What the API has said of the source.
+/// What the API said about the source.
 #[derive(Debug, Default)]
 enum Read {
-    /// It was not asked.
+    /// The API was not asked.
     #[default]
     NotYet,
     /// It does not have the source.
     Absent,
-    /// It has this.
+    /// It has this one.
     Found(SourceObject),
 }
 
 /// What one attempt knows beside the caches.
 #[derive(Debug, Default)]
 pub(in crate::roles::provisioner) struct State {
-    /// What was read of the source.
+    /// The source, as it was read.
     read: Read,
-    /// Whether an object that the source is bound to is of our driver.
+    /// Whether the object that the source is bound to belongs to our driver.
     driver: Option<(ObjectName, bool)>,
     /// The source's lock.
     lock: Option<VolumeLock>,
@@ -68,21 +68,21 @@ pub(in crate::roles::provisioner) struct State {
     released: bool,
 }
 
-/// What one decision is made from.
+/// The input of one decision.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct Observed {
     source: Option<SourceObject>,
     view: View,
 }
 
-/// What a step has brought.
+/// The result of a step.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) enum Event {
     /// Claims were listed.
     Listed,
     /// The source was read. `None`: the API does not have it.
     Read(Option<SourceObject>),
-    /// The object that the source is bound to was read. `true`: it is of our driver, or there is no such object.
+    /// The object that the source is bound to was read. `true`: it belongs to our driver, or there is no such object.
     DriverRead(ObjectName, bool),
     /// The source is locked.
     Locked(VolumeLock),
@@ -110,7 +110,7 @@ impl Reconciler for SourceReconciler {
     fn observe(&self, key: &SourceKey, state: &State) -> Observed {
         let cached = self.cached(key);
         let source = match &state.read {
-            // The watch may still have to say so.
+            // The watch may not show it yet.
             Read::Absent => None,
             Read::Found(read) => Some(cached.unwrap_or_else(|| read.clone())),
             Read::NotYet => cached,
@@ -160,7 +160,7 @@ impl Reconciler for SourceReconciler {
             (Step::FindDriver, Some(source)) => self.find_driver(source).await,
             (Step::Release, Some(source)) => self.release(source).await,
             (Step::Find | Step::FindDriver | Step::Release, _) => match self.read(key.kind, &key.name).await? {
-                // What this daemon may not read, it has not protected.
+                // A source that this daemon may not read has no finalizer of ours.
                 Err(error) if error.kind() == ApiErrorKind::Forbidden => Ok(Event::Read(None)),
                 read => Ok(Event::Read(read.map_err(|error| FIND.failed(error))?)),
             },
@@ -180,7 +180,7 @@ impl Reconciler for SourceReconciler {
     async fn refresh(&self, seen: &Observed, error: &AttemptError<NoReason>) -> Result<Option<Event>, Stop<NoReason>> {
         let Some(seen) = &seen.source else { return Ok(None) };
         let read = self.read(seen.kind(), &seen.name()).await?.map_err(|error| REFRESH.failed(error))?;
-        // What the API says not to have, and has, may be written at the next try.
+        // The write found no object, but this read does: write again at the next attempt.
         let is_denied = error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound);
         let is_same = |read: &SourceObject| read.meta().resource_version == seen.meta().resource_version;
         if !is_denied && read.as_ref().is_some_and(is_same) {
@@ -202,7 +202,7 @@ impl Reconciler for SourceReconciler {
         state: State,
         ended: Result<End, AttemptError<NoReason>>,
     ) -> Outcome {
-        // The source is free for others first.
+        // Unlock the source first.
         drop(state);
         let key = ticket.key();
         match ended {
@@ -240,11 +240,11 @@ impl SourceReconciler {
         }
     }
 
-    /// Whether the finalizer is ours to remove: other drivers' provisioners use the same one. `None`: the object that the source is
-    /// bound to is still to be read.
+    /// Whether we may remove the finalizer: the provisioners of other drivers use the same one. `None`: the object that
+    /// the source is bound to must be read first.
     ///
-    /// A source that has lost its volume or its content names no driver any more, and no driver can make a volume from it. The
-    /// finalizer then keeps nothing but the object, and no other provisioner would ever remove it.
+    /// A source that has lost its volume or content names no driver any more, and no driver can create a volume from
+    /// it. The finalizer then keeps nothing but the object, and no other provisioner would ever remove it.
     fn is_ours(&self, source: &SourceObject, state: &State) -> Option<bool> {
         let Some(bound) = source.bound() else { return Some(true) };
         if source.kind() == SourceKind::Claim
@@ -289,7 +289,7 @@ impl SourceReconciler {
         }
     }
 
-    /// Should the source have changed since it was seen, the patch fails.
+    /// The patch fails if the source has changed since it was seen.
     async fn remove_finalizer<K: Cached>(
         &self,
         source: &K,
@@ -305,7 +305,7 @@ impl SourceReconciler {
         Ok(Event::Released)
     }
 
-    /// Reads a source, which may not be there.
+    /// Reads a source. `None`: there is none.
     async fn read(
         &self,
         kind: SourceKind,
@@ -341,7 +341,7 @@ impl SourceObject {
         }
     }
 
-    /// The volume or the content that it is bound to.
+    /// The volume or the content that the source is bound to.
     fn bound(&self) -> Option<ObjectName> {
         let bound = match self {
             Self::Claim(claim) => claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()),

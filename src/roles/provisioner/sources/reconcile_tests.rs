@@ -1,5 +1,5 @@
-//! Writes to a data source that fail: the source is read again before anything is concluded, and people hear of an outage, not of
-//! each attempt.
+//! Failed writes to a data source: the daemon reads the source again before it concludes anything, and reports an
+//! outage once instead of each attempt.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ const NAMESPACE: &str = "default";
 const SOURCE: &str = "source";
 const DELAY: Duration = Duration::from_secs(5);
 
-/// A world of its own, where nothing but the work at hand brings a key back.
+/// A world in which only the tested work brings a key back.
 async fn world() -> Served {
     let section = json!({ "resync": "0s", "snapshotSweepInterval": "0s" });
     Served::new(&REGISTRATION, &section, Profile::default()).await
 }
 
-/// Makes a claim that was left protected, though nobody clones it.
+/// Creates a claim that still has the finalizer although nobody clones it.
 fn source(world: &Served, name: &str, finalizers: &[&str]) {
     let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": { "namespace": NAMESPACE, "name": name, "finalizers": finalizers },
@@ -102,7 +102,7 @@ async fn a_write_that_other_writers_were_faster_than_is_made_again_at_once_howev
         }
         let begun = world.context.clock.now();
         serve(&world);
-        // Twice somebody else's finalizer goes while ours is about to be removed: ours has another place in the list then.
+        // Twice another finalizer is removed just before ours: ours has another place in the list then.
         for (written, left) in
             [(1, vec!["example.com/two", names::FINALIZER_CLONING]), (2, vec![names::FINALIZER_CLONING])]
         {

@@ -1,4 +1,4 @@
-//! What a new volume is to be made from, and whether that can be had now. Pure.
+//! What a new volume is to be created from, and whether that is possible now. Pure.
 //!
 //! | kind | group | is |
 //! |---|---|---|
@@ -7,14 +7,14 @@
 //! | `PersistentVolumeClaim` | any | a clone |
 //! | anything else | any | a populator's work: no volume of ours |
 //!
-//! One of another namespace has to be allowed by the configuration, and by a grant there, whatever it is: a claim that only
-//! a populator can serve is not left to one before.
+//! A source of another namespace needs the configuration's permission and a grant there, whatever its kind: a claim is
+//! left to a populator only after that.
 //!
-//! Whatever is named and cannot be had keeps the claim waiting, never makes an empty volume. Each error says what it waits
-//! for: a change there wakes the claim, or, where nobody watches, the claim soon looks again.
+//! If a claim names a source that is not available, the claim waits; it never gets an empty volume. Each error says
+//! what the claim waits for. A change there wakes the claim, or, if nothing watches there, the claim soon looks again.
 //!
-//! A source that is being deleted is refused, unless it carries our finalizer: then the driver may have begun to copy it,
-//! only its final answer lets go of it, and refusing would wait for ever.
+//! A source that is being deleted is refused, unless it has our finalizer. Then the driver may have begun to copy the
+//! source, only its final answer ends the protection, and a refusal would wait for ever.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ pub const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 const SNAPSHOT: &str = "VolumeSnapshot";
 const CLAIM: &str = "PersistentVolumeClaim";
 
-/// What a claim's volume is to be made from.
+/// What a claim's volume is to be created from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Nothing: an empty volume.
@@ -57,7 +57,7 @@ pub enum Source {
         /// Its name.
         name: String,
     },
-    /// Something that another program fills a volume from.
+    /// An object from which another program fills the volume.
     Populator {
         /// Its API group; empty for the core group.
         group: String,
@@ -71,7 +71,8 @@ pub enum Source {
 }
 
 impl Source {
-    /// The kind, for metrics: empty for an empty volume, and one word for all kinds that populators serve, which are any text.
+    /// The kind, for metrics: empty for an empty volume, and one word for all kinds that populators serve, because
+    /// their names are free text.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "",
@@ -81,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Where the source is, if it is in another namespace than the claim: then it needs a grant.
+    /// The source, if it is in another namespace than the claim: then it needs a grant.
     pub fn foreign_namespace(&self, own: &str) -> Option<&str> {
         match self {
             Self::None => None,
@@ -92,12 +93,12 @@ impl Source {
     }
 }
 
-/// A kind that a populator serves, as people write it: with its group, for it may be any.
+/// A kind that a populator serves, with its group, as people write it.
 pub fn kind_of_group(kind: &str, group: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-/// The source's volume or snapshot in the driver's words.
+/// The source in the driver's terms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ContentSource {
@@ -108,7 +109,7 @@ pub enum ContentSource {
 }
 
 impl ContentSource {
-    /// As the driver is told.
+    /// The source in a CSI request.
     pub fn to_proto(&self) -> proto::VolumeContentSource {
         let kind = match self {
             Self::Snapshot(id) => volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: id.clone() }),
@@ -118,7 +119,7 @@ impl ContentSource {
     }
 }
 
-/// Reads what a claim in `namespace` wants its volume made from. `dataSource` wins over `dataSourceRef`.
+/// The source that a claim in `namespace` names. `dataSource` wins over `dataSourceRef`.
 pub fn normalise(spec: &ClaimSpec, namespace: &str, cross_namespace: bool) -> Result<Source, SourceError> {
     let fail = |fault| SourceError { fault: Box::new(fault), waits_for: WaitsFor::Claim };
     let (source, elsewhere) = match (&spec.data_source, &spec.data_source_ref) {
@@ -147,8 +148,8 @@ pub fn normalise(spec: &ClaimSpec, namespace: &str, cross_namespace: bool) -> Re
     })
 }
 
-/// Whether the namespace of a source lets claims of `from` use it. `grants`: those of the source's namespace; others don't
-/// count. A source of the claim's own namespace needs none.
+/// Whether the namespace of a source lets claims of `from` use it. `grants`: those of the source's namespace; others do
+/// not count. A source in the claim's own namespace needs no grant.
 pub fn check_grants(grants: &[ReferenceGrant], from: &str, source: &Source) -> Result<(), SourceError> {
     let (group, kind, namespace, name) = match source {
         Source::Snapshot { namespace, name } => (SNAPSHOT_GROUP, SNAPSHOT, namespace, name),
@@ -179,24 +180,24 @@ fn grants_use(grant: &ReferenceGrant, from: &str, (group, kind, namespace, name)
         })
 }
 
-/// What a new volume must agree with.
+/// What a source must agree with.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The claim.
     pub claim: &'a PersistentVolumeClaim,
     /// Our driver.
     pub driver: &'a str,
-    /// Whether another mode than the source's needs leave.
+    /// Whether another volume mode than the source's needs permission.
     pub prevent_mode_conversion: bool,
 }
 
 impl Wanted<'_> {
     fn bytes(&self) -> i64 {
-        // A request that can't be read is told where the request is made.
+        // An unreadable size is reported where the request is built.
         self.claim.spec.storage.as_deref().and_then(|text| quantity::bytes(text).ok()).unwrap_or(0)
     }
 
-    /// That the claim requests at least the source's size, where that is known.
+    /// Checks that the claim requests at least the source's size, if that is known.
     fn fits(&self, field: &'static str, text: Option<&str>) -> Result<(), Problem> {
         let Some(text) = text else { return Ok(()) };
         let size = quantity::bytes(text).map_err(|error| Problem::Size { field, error })?;
@@ -215,17 +216,17 @@ fn equal(field: &'static str, found: impl fmt::Display, expected: impl fmt::Disp
 }
 
 fn is_true(text: &str) -> bool {
-    // What Go's strconv.ParseBool takes.
+    // The values that Go's strconv.ParseBool accepts.
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// What is wrong with an object that a source of this kind and name leads to.
+/// The error about an object to which a source of this kind and name leads.
 fn at_object(kind: &'static str, name: &str, object: String, problem: Problem) -> SourceFault {
     SourceFault::Object { kind, name: name.to_owned(), object, problem }
 }
 
-/// The snapshot's handle, if it can be restored. Both objects are to be read from the API: a deletion that the cache has not
-/// seen yet would otherwise be missed. `content` is the one that `snapshot` names.
+/// The snapshot's handle, if the snapshot can be restored. Read both objects from the API: the cache may not show a
+/// deletion yet. `content` is the content that `snapshot` names.
 pub fn check_snapshot(
     wanted: &Wanted<'_>,
     (namespace, name): (&str, &str),
@@ -274,12 +275,13 @@ pub fn check_snapshot(
     Ok(ContentSource::Snapshot(handle.to_owned()))
 }
 
-/// The content that a snapshot is bound to, by name.
+/// The name of the content that a snapshot is bound to.
 pub fn bound_content(snapshot: &VolumeSnapshot) -> Option<&str> {
     snapshot.status.bound_content.as_deref().filter(|bound| !bound.is_empty())
 }
 
-/// The source volume's handle, if it can be cloned. `volume` is the PersistentVolume that `source` names, read from the API.
+/// The source volume's handle, if the volume can be cloned. `volume` is the PersistentVolume that `source` names, read
+/// from the API.
 pub fn check_clone(
     wanted: &Wanted<'_>,
     (namespace, name): (&str, &str),

@@ -31,7 +31,7 @@ fn the_data_source_wins_over_the_reference() {
         (json!(null), snapshot.clone(), snapshot_source("shop")),
         (snapshot.clone(), clone.clone(), snapshot_source("shop")),
         (clone.clone(), snapshot.clone(), clone_source("shop")),
-        // Then the reference's namespace counts as little as the rest of it.
+        // `dataSource` wins, so the reference's namespace does not count either.
         (snapshot.clone(), merged(snapshot.clone(), json!({"namespace": "far"})), snapshot_source("shop")),
     ] {
         assert_eq!(normalise(&spec(source, reference), "shop", false), Ok(expected));
@@ -82,7 +82,7 @@ fn another_namespace_must_be_allowed_by_the_configuration() {
         for (group, kind, name, source) in [
             (SNAPSHOT_GROUP, SNAPSHOT, "s", expected.map(snapshot_source)),
             ("", CLAIM, "c", expected.map(clone_source)),
-            // Also what only a populator knows (spec 2.7: the namespace comes before the kind).
+            // Also for a kind that only a populator knows (spec 2.7: the namespace comes before the kind).
             ("x.io", "Dump", "x", expected.map(|expected| populator("x.io", "Dump", expected))),
             ("", "ConfigMap", "x", expected.map(|expected| populator("", "ConfigMap", expected))),
             ("x.io", SNAPSHOT, "x", expected.map(|expected| populator("x.io", SNAPSHOT, expected))),
@@ -301,7 +301,7 @@ fn copy_for(driver: &str, wants: Value, source: Value, volume: Value) -> Result<
         "spec": {"storageClassName": "silver", "volumeName": "pv-2"},
         "status": {"phase": "Bound"},
     });
-    // One after the other: what a patch takes away must stay away.
+    // One patch after the other: a field that the first one removes stays removed.
     let source = merged(merged(claim_value(), base), source);
     let source: PersistentVolumeClaim = serde_json::from_value(source).unwrap();
     let base = json!({

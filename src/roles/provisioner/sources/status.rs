@@ -1,7 +1,7 @@
-//! How far the content source of a claim is known: which request comes next, or what it is. Pure.
+//! How much is known about a claim's data source: the next request, or the source itself. Pure.
 //!
-//! Everything is read from the API, not from a cache: a deletion that a watch has not brought yet would be missed. It is
-//! protected last, once nothing else is in the way: a source that can't be used is not held up.
+//! Everything is read from the API, because a cache may not show a deletion yet. The finalizer comes last, once nothing
+//! else is in the way: an unusable source is not kept.
 
 use crate::cluster::{PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot, VolumeSnapshotContent};
 
@@ -11,24 +11,24 @@ use super::source::{
 use crate::roles::provisioner::claims::decide::{SourceStatus, SourceStep};
 use crate::roles::provisioner::claims::error::InvalidClaim;
 
-/// What one attempt has read of a source. An inner `None`: it was looked for, and is not there.
+/// What one attempt has read about a source. An inner `None`: it was looked for, and does not exist.
 #[derive(Debug, Default)]
 pub struct SourceObjects {
     /// The grants of its namespace.
     pub grants: Option<Vec<ReferenceGrant>>,
     /// The snapshot.
     pub snapshot: Option<Option<VolumeSnapshot>>,
-    /// The content behind it.
+    /// The content of the snapshot.
     pub content: Option<Option<VolumeSnapshotContent>>,
     /// The source claim.
     pub claim: Option<Option<PersistentVolumeClaim>>,
-    /// The volume behind it.
+    /// The volume of the source claim.
     pub volume: Option<Option<PersistentVolume>>,
-    /// It carries the finalizer that keeps it until we are done.
+    /// Whether the source has the finalizer that keeps it meanwhile.
     pub protected: bool,
 }
 
-/// How far the source is known.
+/// How much is known about the source.
 pub fn origin(
     source: &Result<Source, SourceError>,
     own: &str,
@@ -78,7 +78,7 @@ fn next(
     Ok(if found.protected { SourceStatus::Stores } else { SourceStatus::Step(SourceStep::Protect) })
 }
 
-/// The source in the driver's words, from what was read.
+/// The source in the driver's terms, from what was read.
 pub fn content(
     source: &Source,
     wanted: &Wanted<'_>,

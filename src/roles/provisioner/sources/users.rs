@@ -1,4 +1,4 @@
-//! Which sources a claim still needs, by the caches.
+//! Which sources claims still need, by the caches.
 
 use crate::cluster::{BY_SOURCE, Meta, ObjectName, names};
 use crate::roles::provisioner::context::Context;
@@ -6,7 +6,7 @@ use crate::roles::provisioner::context::Context;
 use super::protection::{SourceKey, SourceKind, is_releasable, is_user};
 
 impl SourceKind {
-    /// What protects a source of this kind.
+    /// The finalizer that protects a source of this kind.
     pub(super) fn finalizer(self) -> &'static str {
         match self {
             Self::Claim => names::FINALIZER_CLONING,
@@ -21,7 +21,7 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
         return true;
     }
     let found = cx.stores.claims.find(BY_SOURCE, &key.index_value());
-    // The look-up knows no groups: a populator's kind may have the same name.
+    // The index knows no API groups: a populator's kind may have the same name.
     let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
     naming.any(|claim| {
         let uid = &claim.metadata.uid;
@@ -29,7 +29,7 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
     })
 }
 
-/// The sources that carry the finalizer and that no claim needs.
+/// The sources that have the finalizer and that no claim needs.
 pub(in crate::roles::provisioner) fn sweep(cx: &Context) -> Vec<SourceKey> {
     let mut free = Vec::new();
     let mut look = |kind: SourceKind, name: ObjectName, meta: &Meta| {

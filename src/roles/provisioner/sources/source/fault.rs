@@ -1,4 +1,4 @@
-//! Why a claim's source can't be used, what it waits for, and how the claim stands. Pure.
+//! Why a claim's source cannot be used, what the claim waits for, and what that means for the claim. Pure.
 
 use thiserror::Error;
 
@@ -8,25 +8,25 @@ use crate::roles::provisioner::names::ANNOTATION_ALLOW_MODE_CHANGE;
 use super::SNAPSHOT_GROUP;
 use crate::roles::provisioner::claims::finality::Finality;
 
-/// What a change to would let the claim go on.
+/// The object whose change would let the claim go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
     /// The claim itself, or its class.
     Claim,
     /// The snapshot.
     Snapshot,
-    /// The snapshot's content: it is not watched.
+    /// The snapshot's content, which is not watched.
     Content,
     /// The claim that is cloned.
     Source,
-    /// The source's volume: its changes are not looked through for claims that are made from it.
+    /// The source's volume: its changes wake no claims that are created from it.
     Volume,
-    /// A grant in the source's namespace: they are not watched.
+    /// A grant in the source's namespace. Grants are not watched.
     Grant,
 }
 
 impl WaitsFor {
-    /// Whether a change there wakes the claim. Where it does not, the claim has to look again by itself.
+    /// Whether a change there wakes the claim. Otherwise the claim has to look again by itself.
     pub fn wakes(self) -> bool {
         match self {
             Self::Claim | Self::Snapshot | Self::Source => true,
@@ -35,7 +35,7 @@ impl WaitsFor {
     }
 }
 
-/// Why there is no content source.
+/// Why the source cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{fault}")]
 pub struct SourceError {
@@ -47,34 +47,34 @@ pub struct SourceError {
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SourceFault {
-    /// No name.
+    /// It has no name.
     #[error("the data source of kind {0} has no name")]
     NoName(String),
-    /// A snapshot of the core group.
+    /// It is a snapshot of the core group.
     #[error("the data source VolumeSnapshot \"{0}\" needs apiGroup {SNAPSHOT_GROUP}")]
     WrongGroup(String),
-    /// Another namespace, which the configuration does not allow.
+    /// It is in another namespace, which the configuration does not allow.
     #[error(
         "dataSourceRef names namespace \"{0}\", but data sources of other namespaces are disabled: set crossNamespaceSources, \
          or use a source of the claim's namespace"
     )]
     CrossNamespaceOff(String),
-    /// Another namespace, which has not agreed.
+    /// It is in another namespace, which has not granted it.
     #[error(
         "access to {kind} {namespace}/{name} is denied: no ReferenceGrant in namespace {namespace} allows \
          PersistentVolumeClaims of namespace {from} to refer to it"
     )]
     NotGranted {
-        /// What is referred to.
+        /// The source's kind.
         kind: String,
-        /// Where it is.
+        /// The source's namespace.
         namespace: String,
-        /// Its name.
+        /// The source's name.
         name: String,
-        /// Where the claim is.
+        /// The claim's namespace.
         from: String,
     },
-    /// A source, or what it points to, is not as it must be.
+    /// The source, or an object to which it leads, is not as it must be.
     // The first words are those of external-provisioner.
     #[error("error getting handle for DataSource Type {kind} by Name {name}: {object} {problem}")]
     Object {
@@ -82,54 +82,54 @@ pub enum SourceFault {
         kind: &'static str,
         /// The source's name.
         name: String,
-        /// What, by kind and name.
+        /// The object that is at fault, by kind and name.
         object: String,
         /// What is wrong with it.
         problem: Problem,
     },
 }
 
-/// What is wrong with a source, or with what it points to.
+/// What is wrong with a source, or with an object to which it leads.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// It is not there.
+    /// It does not exist.
     #[error("not found")]
     Missing,
-    /// It is going.
+    /// It is being deleted.
     #[error("is being deleted: a new volume can't be made from it any more")]
     Deleting,
-    /// A field has not been filled yet.
+    /// A field is not filled yet.
     #[error("has no {0} yet")]
     Lacks(&'static str),
-    /// A field says something else than it must.
+    /// A field has a wrong value.
     #[error("has {field} {found}: expected {expected}")]
     Differs {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         found: String,
-        /// What it should say.
+        /// The expected value.
         expected: String,
     },
-    /// The claim wants less than is there.
+    /// The claim requests less than the source's size.
     #[error("has {size} bytes ({field}), and the claim requests only {requested}: request at least as much")]
     TooLarge {
         /// The source's size.
         size: i64,
-        /// Where that is said.
+        /// The field that has the size.
         field: &'static str,
         /// What the claim requests.
         requested: i64,
     },
-    /// Its size can't be read.
+    /// Its size cannot be read.
     #[error("has an unreadable {field}: {error}")]
     Size {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// Why.
         error: QuantityError,
     },
-    /// The mode would change.
+    /// The volume mode would change.
     #[error(
         "was taken from a volume of mode {from}, and the claim wants {to}: that is only allowed with the annotation \
          {ANNOTATION_ALLOW_MODE_CHANGE}: \"true\" on it"
@@ -143,7 +143,8 @@ pub enum Problem {
 }
 
 impl SourceError {
-    /// How the claim stands: a mistake in it is final; all else may come, and was not asked of the driver.
+    /// What this means for the claim. A mistake in the claim is final. Anything else may change, and the driver was not
+    /// called.
     pub fn finality(&self) -> Finality {
         match &*self.fault {
             SourceFault::NoName(_) | SourceFault::WrongGroup(_) | SourceFault::CrossNamespaceOff(_) => {
@@ -153,12 +154,12 @@ impl SourceError {
         }
     }
 
-    /// What a change to would let the claim go on.
+    /// The object whose change would let the claim go on.
     pub fn waits_for(&self) -> WaitsFor {
         self.waits_for
     }
 
-    /// A word for metrics.
+    /// The label for metrics.
     pub fn label(&self) -> &'static str {
         "DataSource"
     }
