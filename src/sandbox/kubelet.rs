@@ -50,7 +50,7 @@ pub enum Deed {
     Unregistered(String),
 }
 
-/// A kubelet. Dropping it ends it: it forgets all drivers, and tells nobody.
+/// A kubelet. Dropping it ends it: it forgets all drivers without a word to them.
 #[derive(Debug)]
 pub struct Kubelet {
     known: Arc<Mutex<Known>>,
@@ -121,7 +121,7 @@ impl Watcher {
         }
     }
 
-    /// Unregisters what has gone, and says which sockets are to be asked now.
+    /// Unregisters drivers whose sockets are gone, and returns the sockets to ask now.
     fn look(&self) -> Vec<(PathBuf, FileId)> {
         let found = sockets(&self.directory);
         let now = self.clock.now();

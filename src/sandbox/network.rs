@@ -129,7 +129,7 @@ impl Network {
         self.set_links(&links, |link| link.cut = None);
     }
 
-    /// Tears every connection between two hosts: both ends notice at once, whatever the link's state.
+    /// Tears every connection between two hosts. Both ends notice at once, also while the link is cut or slow.
     pub fn reset(&self, a: &str, b: &str) {
         let now = Instant::now();
         let inner = self.lock();

@@ -152,7 +152,7 @@ impl TestBed {
         Actors::of(self.api.clone()).start(&self.tasks);
     }
 
-    /// The same with a snapshot-controller, whose habits may be changed from now on.
+    /// The same with a snapshot-controller, whose habits a test may change from now on.
     pub fn start_actors_with_snapshots(&self, habits: SnapshotHabits) -> watch::Sender<SnapshotHabits> {
         let (sender, receiver) = watch::channel(habits);
         Actors::of(self.api.clone()).with_snapshots(receiver).start(&self.tasks);

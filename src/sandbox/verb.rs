@@ -1,4 +1,4 @@
-//! The `sandbox` verb: sets the testbed on this machine, starts the daemon, and has the demo told.
+//! The `sandbox` verb: sets up the testbed on this machine, starts the daemon, and plays the demo.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -72,14 +72,14 @@ pub enum SandboxError {
     Signal(#[source] io::Error),
 }
 
-/// What the sandbox is asked to do.
+/// The options of the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Stay up after the demo.
     pub keep: bool,
     /// The user's own driver; none: the demo driver.
     pub endpoint: Option<String>,
-    /// The id of a node that the user's driver knows; none: its node service is asked.
+    /// The id of a node that the user's driver knows. `None`: ask its node service.
     pub node_id: Option<String>,
     /// A file that changes the sandbox's configuration.
     pub overlay: Option<PathBuf>,
@@ -87,7 +87,7 @@ pub struct Wanted {
     pub step_timeout: Option<Duration>,
 }
 
-/// Runs the sandbox until its demo is told; where it is to be kept, until it is told to stop.
+/// Runs the sandbox until its demo has ended; with `--keep` until a signal.
 pub fn run(wanted: Wanted, variables: &BTreeMap<String, String>) -> Result<(), SandboxError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(SandboxError::Runtime)?;
     runtime.block_on(async {
@@ -295,7 +295,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the temporary folder.
+        // What cannot be removed stays in the temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

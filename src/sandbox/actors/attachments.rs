@@ -14,7 +14,7 @@ use super::{
 /// The volume of an attachment.
 const SOURCE: &str = "/spec/source/persistentVolumeName";
 
-/// Remembers the attachments that it asked for: those of others are left alone.
+/// Remembers the attachments that it created, and leaves those of others alone.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
     ours: BTreeSet<String>,
@@ -31,7 +31,7 @@ fn name_of(handle: &str, driver: &str, node: &str) -> String {
 }
 
 impl Attachments {
-    /// Asks for what is missing, and for the end of what nobody needs any more.
+    /// Creates the missing attachments, and deletes those that no pod needs any more.
     pub(super) fn pass(&mut self, cluster: &Cluster) {
         let wanted: BTreeMap<String, Value> =
             cluster.all(PODS).iter().filter(|pod| !has_ended(pod)).flat_map(|pod| wanted_by(cluster, pod)).collect();

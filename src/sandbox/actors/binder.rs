@@ -46,7 +46,7 @@ fn look_at_volume(cluster: &Cluster, volume: &Value) {
         {
             phase(cluster, volume, "Released");
         }
-        // It waits for a claim of that name, whatever its uid.
+        // It waits for a claim of that name, with any uid.
         _ => {
             let reference = json!({"uid": null, "resourceVersion": null});
             cluster.change(VOLUMES, volume, json!({"spec": {"claimRef": reference}}));
@@ -62,7 +62,7 @@ fn name_successor(cluster: &Cluster, volume: &Value) {
     }
 }
 
-/// Tells a volume's phase.
+/// Writes a volume's phase.
 fn phase(cluster: &Cluster, volume: &Value, phase: &str) {
     let now = text(volume, "/status/phase");
     // What was released or has failed is looked after by whoever deletes it.
@@ -100,7 +100,7 @@ fn refers_to(volume: &Value, claim: &Value) -> bool {
         && (wanted.is_empty() || wanted == uid(claim))
 }
 
-/// The volume that waits for a claim: one that names it and is large enough, whatever class either is of.
+/// A volume that waits for the claim: it names the claim and is large enough. Its class does not matter.
 fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Value>> {
     let size = |object: &Value, at: &str| quantity::bytes(text(object, at)).unwrap_or_default();
     let wanted = size(claim, "/spec/resources/requests/storage");
@@ -155,7 +155,7 @@ fn bind(cluster: &Cluster, claim: &Value, volume: &Value) {
     }
     if text(claim, "/status/phase") != "Bound" {
         let member = |pointer: &str| volume.pointer(pointer).cloned().unwrap_or_default();
-        // A node still owes the rest of its size.
+        // A node still has to expand the file system.
         let capacity = match annotation(volume, PRE_RESIZE_CAPACITY) {
             Some(before) => json!({ "storage": before }),
             None => member("/spec/capacity"),

@@ -1,7 +1,7 @@
 //! The snapshot-controller's part for groups: makes the content of a group, then the contents and snapshots of its members, copies
 //! status both ways, and deletes all of it.
 //!
-//! Left out: groups that were there before, whose members people make.
+//! Left out: groups that existed before, whose contents people create.
 
 use std::sync::Arc;
 
@@ -131,7 +131,7 @@ fn content_of(cluster: &Cluster, group: &Value) -> Option<Value> {
     Some(content)
 }
 
-/// What a group is told of its content.
+/// The status of a group, from its content.
 fn tell(cluster: &Cluster, group: &Value, content: &Value) {
     let status = |member: &str| content.get("status").and_then(|it| it.get(member)).cloned().unwrap_or_default();
     let ready = status("readyToUse") == true;

@@ -201,7 +201,7 @@ impl Cluster {
         self.0.patch_object(resource, namespace, name, PatchBody::Merge(patch), status).is_ok()
     }
 
-    /// Changes an object by JSON Patch, whatever it is like by now.
+    /// Changes an object by JSON Patch, whatever its version.
     fn change_blindly(&self, kind: Kind, seen: &Value, operations: Value) -> bool {
         let Some(resource) = self.resource(kind) else { return false };
         let (namespace, name) = place(seen);

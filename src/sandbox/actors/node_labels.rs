@@ -9,7 +9,7 @@ pub(super) fn label<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
     node.pointer("/metadata/labels")?.get(key)?.as_str()
 }
 
-/// Whether the node's labels are as an expression wants them.
+/// Whether the node's labels match an expression.
 pub(super) fn holds(expression: &Value, node: &Value) -> bool {
     let label = label(node, text(expression, "/key"));
     let listed = || label.is_some_and(|label| list(expression, "/values").iter().any(|it| *it == label));

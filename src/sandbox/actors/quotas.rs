@@ -1,6 +1,7 @@
-//! The quota controller: tells each quota's limits in its status, and what the claims of its namespace count.
+//! The quota controller: writes into each quota's status its limits, and how much of them the claims of its namespace
+//! use.
 //!
-//! Other kinds are not counted: a limit of theirs is told, and what is used of it is not.
+//! Other kinds are not counted: the status has their limits, without the use.
 
 use serde_json::{Value, json};
 

@@ -8,9 +8,10 @@ use super::node_labels::{holds, label};
 use super::{list, text};
 use crate::cluster::quantity;
 
-/// Whether some object tells that a claim fits where the node is.
+/// Whether some object says that the claim fits where the node is.
 ///
-/// Whoever tells the largest volume is believed, whatever is free; without a topology an object is about no node.
+/// An object with a maximum volume size counts by that, whatever its free capacity. An object without a topology
+/// matches no node.
 pub(super) fn is_told(objects: &[Arc<Value>], class: &str, claim: &Value, node: &Value) -> bool {
     let wanted = bytes(text(claim, "/spec/resources/requests/storage")).unwrap_or(0);
     objects.iter().filter(|it| text(it, "/storageClassName") == class && is_here(it, node)).any(|it| {

@@ -73,7 +73,7 @@ impl Scheduler {
         let mut classes = Vec::new();
         for claim in &unbound {
             let class = cluster.one(CLASSES, "", class_of(claim))?;
-            // Somebody else's turn: it binds without us.
+            // Its class does not wait for a pod: it is bound without us.
             if text(&class, "/volumeBindingMode") != "WaitForFirstConsumer" {
                 return None;
             }

@@ -78,7 +78,7 @@ pub(super) fn content_for(name: &str, snapshot: &Value, volume: &Value, class: &
     Some(content)
 }
 
-/// What a snapshot is told of its content: null where nothing is to be said.
+/// A snapshot's status, from its content. Null: there is nothing to write.
 pub(super) fn copied_status(content: &Value) -> Value {
     let of_content = |member: &str| content.get("status").and_then(|it| it.get(member));
     let time = of_content("creationTime").and_then(Value::as_i64).and_then(|nanoseconds| {

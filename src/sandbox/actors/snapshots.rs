@@ -106,7 +106,7 @@ impl Snapshots {
     }
 }
 
-/// Makes or binds a snapshot's content, and tells the snapshot what became of it.
+/// Creates or binds a snapshot's content, and copies the content's state into the snapshot.
 fn look_at(cluster: &Cluster, snapshot: &Value) {
     let mut wanted = vec![SNAPSHOT_SOURCE];
     let content = cluster.one(CONTENTS, "", &content_name(snapshot));
@@ -140,9 +140,9 @@ fn look_at(cluster: &Cluster, snapshot: &Value) {
             let message = "VolumeSnapshotContent is missing";
             tell(cluster, snapshot, &json!({"readyToUse": false, "error": {"message": message}}));
         }
-        // Also where it had one that somebody has taken away.
+        // Also if another writer has removed the finalizer that it had.
         None if text(snapshot, "/spec/source/volumeSnapshotContentName").is_empty() => make_content(cluster, snapshot),
-        // Another snapshot's content, a namesake's, or one that nobody has made yet.
+        // The content is another snapshot's, maybe of the same name, or does not exist yet.
         _ => {}
     }
 }

@@ -21,7 +21,7 @@ pub struct Entry {
     pub time: Timestamp,
     /// From its arrival to its answer, in the order of all arrivals and answers.
     pub order: Range<u64>,
-    /// Who asked.
+    /// The user who sent the request.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: &'static str,

@@ -130,7 +130,7 @@ impl Grant {
     }
 }
 
-/// What is asked for.
+/// The request, as an authorizer sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access<'a> {
     pub(crate) verb: &'a str,
@@ -160,7 +160,7 @@ impl Policy {
     }
 }
 
-/// The refusal of what `identity` may not do, worded as RBAC does it.
+/// The refusal of a request that `identity` may not make, in RBAC's words.
 pub(crate) fn forbidden(identity: &Identity, access: &Access<'_>) -> Rejection {
     let scope = if access.namespace.is_empty() {
         "at the cluster scope".to_owned()

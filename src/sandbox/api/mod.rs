@@ -109,7 +109,7 @@ impl Api {
         Self(Arc::new(Inner { clock, rng, bookmark_period, state, open, tokens, audit, faults }))
     }
 
-    /// What was asked.
+    /// The log of requests and answers.
     pub fn audit(&self) -> &Audit {
         &self.0.audit
     }
@@ -126,7 +126,7 @@ impl Api {
         self.state().install(group);
     }
 
-    /// Takes the kinds of a group away, as somebody does who deletes their definitions.
+    /// Removes the kinds of a group, as a user does who deletes their definitions.
     pub fn uninstall(&self, group: &str) {
         self.state().uninstall(group);
     }
@@ -169,7 +169,7 @@ impl Api {
         self.state().version()
     }
 
-    /// Tells each new resourceVersion: a level to wait on.
+    /// Sends each new resourceVersion: a level to wait on.
     pub fn versions(&self) -> crate::process::watch::Receiver<u64> {
         self.state().changes()
     }

@@ -37,7 +37,7 @@ pub(crate) enum Version {
     /// Not given: the most recent.
     #[default]
     Unset,
-    /// `0`: whatever the server has at hand.
+    /// `0`: any version that the server has at hand.
     Any,
     /// A version that the client has seen.
     At(u64),

@@ -28,7 +28,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Cuts every open connection, whatever happens on it. New ones are welcome.
+    /// Cuts every open connection at once. New ones are accepted.
     pub fn cut_all(&self) {
         self.cut.send_modify(|count| *count += 1);
     }
@@ -64,7 +64,7 @@ where
             },
         }
     }
-    // Whether they were told to stop or no more can come: what is open is served to its end.
+    // After a stop, or when no connection can come any more: serve the open ones to their end.
     let rest = async {
         while !tasks.running().is_empty() {
             ends.next().await;

@@ -93,7 +93,7 @@ impl Own {
             return Err(BackendError::MakesNoVolumes);
         }
         let place = match node_id {
-            // Where it is only its node service knows; without that, volumes are asked for anywhere.
+            // Only the node service knows where the driver runs; without it, volumes are requested for any place.
             Some(node_id) => Place { node_id, segments: BTreeMap::new() },
             None => timeout(PATIENCE, ask_for_node(address)).await.map_err(|_| BackendError::Silent)??,
         };
@@ -135,7 +135,7 @@ impl Backend {
         self.places().iter().all(|place| !place.segments.is_empty())
     }
 
-    /// Whether the scheduler can be told how much room there is in each place.
+    /// Whether the capacity of each place can be published for the scheduler.
     pub fn tells_room(&self) -> bool {
         let has_capability = match self {
             Self::Demo(_) => true,
@@ -168,7 +168,7 @@ impl Backend {
         }
     }
 
-    /// Whether a driver can be asked where its volumes are published.
+    /// Whether the driver reports where its volumes are published.
     pub fn lists(&self) -> bool {
         match self {
             Self::Demo(_) => true,
@@ -196,7 +196,7 @@ impl Backend {
         }
     }
 
-    /// Where a volume is published, as the driver itself says. `None`: it cannot be asked.
+    /// Where a volume is published, by the driver's own answer. `None`: it cannot say.
     pub async fn published(&self, handle: &str) -> Option<Vec<String>> {
         match self {
             Self::Demo(driver) => Some(driver.published(handle).into_iter().collect()),
@@ -210,7 +210,7 @@ impl Backend {
         }
     }
 
-    /// Whether the driver has the volume, as it says itself. `None`: it cannot be asked.
+    /// Whether the driver has the volume, by its own answer. `None`: it cannot say.
     pub async fn has(&self, handle: &str) -> Option<bool> {
         match self {
             Self::Demo(driver) => Some(driver.state().volumes().contains_key(handle)),

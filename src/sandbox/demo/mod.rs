@@ -27,7 +27,7 @@ use crate::roles::ROLES;
 
 /// The message of the demo driver's failing attach.
 const FAILURE: &str = "the storage backend is out of attach slots";
-/// The node on which somebody else's driver registers late.
+/// The node on which a user's own driver registers late.
 const LATE_NODE: &str = "node-late";
 /// How often it fails.
 const FAILURES: u32 = 2;
@@ -99,7 +99,7 @@ impl<'a> Demo<'a> {
         Self { api, backend, narrator }
     }
 
-    /// Creates what is in a cluster before anybody claims a volume: nodes, the driver's registration, classes.
+    /// Creates what a cluster has before anybody claims a volume: nodes, the driver's registration, classes.
     pub fn furnish(&mut self) -> Result<(), StoryError> {
         let driver = self.backend.name();
         let places = self.backend.places();
@@ -171,7 +171,7 @@ impl<'a> Demo<'a> {
         leases
     }
 
-    /// A node whose kubelet is up: only then does the taint go that every new node has.
+    /// A node whose kubelet works: it removes the taint that every new node has.
     fn add_node(&self, name: &str, place: &Place) -> Result<(), StoryError> {
         self.api.create_value(objects::node(name, &place.segments))?;
         let ready = PatchBody::Merge(json!({ "spec": { "taints": null } }));
@@ -266,7 +266,7 @@ impl<'a> Demo<'a> {
             }
         };
         self.api.create_value(objects::pod(name, pinned))?;
-        // The volume was made before anybody asked for a node: the pod goes where the volume is.
+        // The volume existed before its pod, so the pod goes where the volume is.
         let node = self.see_scheduled(name).await?;
         let attached = self.on(volume, node);
         let error = self.see_attach_error(&attached).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// How long a step may take to be observed, unless somebody says otherwise.
+/// The default bound of a step's observation.
 pub(in crate::sandbox) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a step that waits says so.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
@@ -36,13 +36,13 @@ impl NotObserved {
 /// What an observation came to.
 #[derive(Debug)]
 pub enum Seen<T> {
-    /// It is so, and this is what it looks like.
+    /// It was observed, and this is what it looks like.
     Yes(T),
     /// Not yet; this is how things stand.
     NotYet(String),
 }
 
-/// Tells the demo.
+/// Prints the demo.
 pub struct Narrator {
     out: Box<dyn Write + Send>,
     step_timeout: Duration,
@@ -52,7 +52,7 @@ pub struct Narrator {
 }
 
 impl Narrator {
-    /// Tells it to `out`, from now on. Each step may take so long to be observed.
+    /// Prints to `out`, from now on. Each step may take so long to be observed.
     pub fn new(out: Box<dyn Write + Send>, step_timeout: Duration, now: Instant) -> Self {
         Self { out, step_timeout, began: now, steps: 0, skipped: 0 }
     }
@@ -90,7 +90,7 @@ impl Narrator {
         self.step_timeout
     }
 
-    /// Looks again at each change, until `look` sees what it wants or patience ends.
+    /// Looks again at each change, until `look` succeeds or the time is over.
     pub async fn observe<T, C>(
         &mut self,
         what: &str,

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The class whose volumes are made for the first pod that uses them.
+/// The class whose volumes are created for the first pod that uses them.
 pub const ON_FIRST_USE: &str = "on-first-use";
-/// The class whose volumes are made as soon as they are claimed.
+/// The class whose volumes are created as soon as they are claimed.
 pub const AT_ONCE: &str = "at-once";
 /// The class that cannot be served: the secret that it names does not exist.
 pub const WITHOUT_SECRET: &str = "without-its-secret";
@@ -18,7 +18,7 @@ pub const FASTER: &str = "faster";
 pub const SNAPSHOTS: &str = "snapshots";
 /// The version of the kinds of snapshots.
 pub const SNAPSHOT_API: &str = "snapshot.storage.k8s.io/v1";
-/// The label by which a pod says where it wants to go.
+/// The label by which a pod selects its node.
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
 /// A node in this place.
@@ -144,7 +144,7 @@ pub fn pod(name: &str, node: Option<&str>) -> Value {
     })
 }
 
-/// An attachment that nobody but its author wants.
+/// An attachment that only its author needs.
 pub fn attachment(name: &str, driver: &str, volume: &str, node: &str) -> Value {
     json!({
         "apiVersion": "storage.k8s.io/v1",

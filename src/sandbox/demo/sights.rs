@@ -39,7 +39,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees that the scheduler is told of the room in each place.
+    /// Waits until the capacity of each place is published for the scheduler.
     pub(super) async fn see_room(&mut self) -> Result<(), StoryError> {
         const WHAT: &str = "the capacity for the scheduler is published";
         if !self.backend.tells_room() {
@@ -73,7 +73,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Sees that a claim has its volume, and the volume its claim.
+    /// Waits until a claim has its volume, and the volume its claim.
     pub(super) async fn see_bound(&mut self, claim: &str) -> Result<Volume, NotObserved> {
         let api = self.api.clone();
         self.observe(&format!("claim {claim} is bound"), async || {
@@ -96,7 +96,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees that a claim has a size, and nothing is left to be done for it.
+    /// Waits until a claim has a size, and no step of the expansion is left.
     pub(super) async fn see_size(&mut self, claim: &str, size: &str) -> Result<(), NotObserved> {
         let api = self.api.clone();
         self.observe(&format!("claim {claim} has {size}"), async || {
@@ -113,7 +113,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees that a claim's volume has the attributes of a class.
+    /// Waits until a claim's volume has the attributes of a class.
     pub(super) async fn see_attributes(&mut self, claim: &str, class: &str) -> Result<(), NotObserved> {
         let api = self.api.clone();
         self.observe(&format!("claim {claim} has the class {class}"), async || {
@@ -130,7 +130,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees where a pod was put.
+    /// Waits until a pod has a node.
     pub(super) async fn see_scheduled(&mut self, pod: &str) -> Result<String, NotObserved> {
         let api = self.api.clone();
         self.observe(&format!("pod {pod} has a node"), async || {
@@ -162,7 +162,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// Sees that the driver has the volume on its node again.
+    /// Waits until the driver has the volume on its node again.
     pub(super) async fn see_published(&mut self, attached: &Attached) -> Result<(), NotObserved> {
         let backend = self.backend;
         self.observe(&format!("{} is published again", attached.volume.claim), async || {
@@ -186,7 +186,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees an event of this reason on the claim: where its user looks.
+    /// Waits for an event of this reason on the claim, where its user looks.
     pub(super) async fn see_event(&mut self, claim: &str, reason: &str) -> Result<(), StoryError> {
         let api = self.api.clone();
         let note = self
@@ -222,7 +222,7 @@ impl Demo<'_> {
         .await
     }
 
-    /// Sees that neither the API nor the driver has the volume any more.
+    /// Waits until neither the API nor the driver has the volume any more.
     pub(super) async fn see_deleted(&mut self, volume: &Volume) -> Result<(), NotObserved> {
         let (api, backend) = (self.api.clone(), self.backend);
         self.observe(&format!("the volume of {} is deleted", volume.claim), async || {
@@ -248,7 +248,7 @@ impl Demo<'_> {
             Backend::Own(_) => None,
         };
         let changed = || {
-            // What is told from here on is news: the look comes after.
+            // Subscribe before the look: a change during the look then causes another one.
             let (mut versions, mut driver) = (versions.clone(), driver.clone());
             versions.mark_unchanged();
             driver.iter_mut().for_each(watch::Receiver::mark_unchanged);
@@ -259,7 +259,7 @@ impl Demo<'_> {
                     () = async {
                         match &mut driver {
                             Some(driver) => { let _ = driver.changed().await; }
-                            // A driver that tells nothing has to be asked again.
+                            // A driver that reports no changes has to be asked again.
                             None => tokio::time::sleep(std::time::Duration::from_millis(200)).await,
                         }
                     } => {}
@@ -271,7 +271,7 @@ impl Demo<'_> {
     }
 }
 
-/// How things stand in the cluster, in one line: what a step that was waited for in vain depends on.
+/// The state of the cluster in one line, for the message of a step that was not observed.
 pub(super) fn world(api: &Api) -> String {
     let mut told = Vec::new();
     for claim in api.list::<PersistentVolumeClaim>("default").unwrap_or_default() {

@@ -208,7 +208,7 @@ impl Running {
         }
     }
 
-    /// Serves when `ready`, in a task of the backend's, which nobody's giving up stops.
+    /// Serves when `ready`, in a task of the backend: a caller that gives up does not stop it.
     async fn act_late<R: Rpc>(
         &self,
         body: R,

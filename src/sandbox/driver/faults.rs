@@ -166,7 +166,7 @@ impl Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Lie {
-    /// `Probe` answers that the driver isn't ready yet, and whatever tells of a snapshot that the snapshot isn't.
+    /// `Probe` answers that the driver is not ready yet, and each answer with a snapshot that the snapshot is not.
     NotReady,
     /// `GetPluginInfo` answers without a name.
     EmptyName,
@@ -174,7 +174,7 @@ pub enum Lie {
     BogusCapabilities,
     /// `ListVolumes` leaves out these volumes.
     OmitVolumes(BTreeSet<String>),
-    /// `ListVolumes` tells of no node.
+    /// `ListVolumes` names no node.
     OmitNodes,
     /// `ListVolumes` begins with an entry that has no volume.
     EntryWithoutVolume,
@@ -190,37 +190,38 @@ pub enum Lie {
     EmptyVolumeId,
     /// `CreateVolume` answers with this ID, and the volume has another.
     VolumeId(String),
-    /// `CreateVolume` answers that the volume has this many bytes; whatever tells of a snapshot, that it has.
+    /// `CreateVolume` answers that the volume has this many bytes, and each answer with a snapshot that the snapshot
+    /// has.
     Size(i64),
-    /// `CreateVolume` made the volume from its source, or not, and tells of none.
+    /// `CreateVolume` names no source, whether or not it used one.
     ForgetSource,
     /// `CreateVolume` answers that the volume is reached from these places.
     Topologies(Vec<BTreeMap<String, String>>),
     /// `CreateSnapshot` and `GetSnapshot` answer without a snapshot.
     NoSnapshot,
-    /// Whatever tells of a snapshot tells of no ID.
+    /// Each answer with a snapshot lacks its ID.
     EmptySnapshotId,
-    /// Whatever tells of a snapshot tells this ID, and the snapshot has another.
+    /// Each answer with a snapshot has this ID instead of the snapshot's.
     SnapshotId(String),
-    /// Whatever tells of a snapshot does not say when it was cut.
+    /// Each answer with a snapshot lacks the time of the cut.
     NoCreationTime,
-    /// Whatever tells of a snapshot says that it was cut so many seconds, and nanoseconds, after 1970.
+    /// Each answer with a snapshot says that it was cut so many seconds, and nanoseconds, after 1970.
     CreationTime(i64, i32),
-    /// Whatever tells of a snapshot says that it belongs to this group.
+    /// Each answer with a snapshot says that it belongs to this group.
     SnapshotGroup(String),
     /// `ListSnapshots` begins with an entry that has no snapshot.
     EntryWithoutSnapshot,
-    /// `ListSnapshots` begins with an entry of this ID, which was not asked for and is not ready to use.
+    /// `ListSnapshots` begins with an entry of this ID, which was not requested and is not ready to use.
     AnotherSnapshotFirst(String),
     /// `ListSnapshots` leaves out everything.
     OmitSnapshots,
-    /// Whatever tells of a group tells of a snapshot without an ID.
+    /// Each answer with a group has a snapshot without an ID.
     EmptyMemberId,
-    /// Whatever tells of a group tells the first snapshot's ID of each.
+    /// Each answer with a group gives the first snapshot's ID to all of them.
     SameMemberId,
-    /// Whatever tells of a group says that its first snapshot is of this volume.
+    /// Each answer with a group says that its first snapshot is of this volume.
     MemberOf(String),
-    /// Whatever tells of a group leaves out its snapshots.
+    /// Each answer with a group leaves out its snapshots.
     OmitMembers,
     /// `GetCapacity` answers this many bytes.
     Capacity(i64),

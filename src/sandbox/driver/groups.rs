@@ -108,7 +108,7 @@ impl State {
         Err(Refusal::invalid(format!("snapshot_ids are not the snapshots of the group {group:?}")))
     }
 
-    /// What a caller is told of a group, which counts for each of its snapshots.
+    /// The group in an answer. The answer is counted for each of its snapshots.
     fn tell_group(&mut self, profile: &Profile, id: &str, now: Timestamp) -> Option<VolumeGroupSnapshot> {
         let created = self.groups.get(id)?.created;
         let members = self.snapshots.iter_mut().filter(|(_, snapshot)| snapshot.group == id);

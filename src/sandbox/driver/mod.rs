@@ -76,7 +76,7 @@ struct Shared {
     backend: Tasks,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
-    /// How often held calls were let go on.
+    /// How often held calls were released.
     releases: watch::Sender<u64>,
 }
 
@@ -140,7 +140,7 @@ impl Driver {
         found.map(|(id, volume)| (id.clone(), volume.clone()))
     }
 
-    /// Cuts a snapshot of a volume without being asked to; `None` if there is no such volume. Returns its ID.
+    /// Cuts a snapshot of a volume without a call. Returns its ID, or `None` if there is no such volume.
     pub fn cut_snapshot(&self, name: &str, volume: &str) -> Option<String> {
         let now = self.0.clock.wall();
         self.change_state(|state| state.cut(name, volume, now))
@@ -153,7 +153,7 @@ impl Driver {
         found.map(|(id, snapshot)| (id.clone(), snapshot.clone()))
     }
 
-    /// Says whether a snapshot is ready to use, whatever the profile says of it. Says whether it is there.
+    /// Sets whether a snapshot is ready to use, whatever the profile says. Returns whether the snapshot exists.
     pub fn finish_snapshot(&self, id: &str, ready: bool) -> bool {
         self.change_state(|state| state.snapshot_mut(id).map(|it| it.ready = Some(ready)).is_some())
     }
@@ -168,12 +168,12 @@ impl Driver {
         self.change(|inner| change(&mut inner.state))
     }
 
-    /// Detaches a volume without being asked to. Says whether it was attached.
+    /// Detaches a volume without a call. Returns whether it was attached.
     pub fn detach_behind(&self, volume: &str, node: &str) -> bool {
         self.change_state(|state| state.detach_behind(volume, node))
     }
 
-    /// Attaches a volume without being asked to.
+    /// Attaches a volume without a call.
     pub fn attach_behind(&self, volume: &str, node: &str) {
         self.change_state(|state| state.attach_behind(volume, node));
     }

@@ -128,7 +128,7 @@ impl State {
         Ok(NodeUnpublishVolumeResponse {})
     }
 
-    /// The file system grows to whatever the volume has become.
+    /// The file system grows to the volume's size.
     fn expand_mounted(
         &self,
         profile: &Profile,

@@ -35,7 +35,7 @@ impl State {
             let fitting =
                 || profile.pools.iter().enumerate().filter(|(_, pool)| here(pool) && pool.serves(&parameters));
             let free = fitting().fold(0_i64, |sum, (i, _)| sum.saturating_add(self.room(profile, Some(i))));
-            // The scheduler looks at this one alone where it is told: no more than there is room for.
+            // The scheduler uses this value alone if it is there, so it is never more than the free capacity.
             let largest = |(i, pool): (usize, &Pool)| pool.largest(profile).min(self.room(profile, Some(i)));
             (free, fitting().map(largest).max().unwrap_or_default())
         };

@@ -52,7 +52,7 @@ pub struct Profile {
     pub segments: Vec<BTreeMap<String, String>>,
     /// Places with storage of their own, in place of `segments` and `capacity`.
     pub pools: Vec<Pool>,
-    /// A volume's id is the name that it was asked for by, as with many drivers.
+    /// A volume's id is its requested name, as with many drivers.
     pub names_are_ids: bool,
     /// The keys that `mutable_parameters` may have.
     pub mutable_parameters: BTreeSet<String>,
@@ -62,7 +62,7 @@ pub struct Profile {
     pub max_volume_size: i64,
     /// The smallest volume in bytes.
     pub min_volume_size: i64,
-    /// Whether `GetCapacity` tells how large and small a volume may be.
+    /// Whether `GetCapacity` reports the largest and the smallest size of a volume.
     pub tells_volume_sizes: bool,
     /// The driver's own limit of entries on a page, below the caller's. 0: none.
     pub page_limit: usize,

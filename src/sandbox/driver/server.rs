@@ -113,7 +113,7 @@ pub struct Server {
     up: watch::Receiver<bool>,
 }
 
-/// What the server is told.
+/// The commands to the server.
 #[derive(Debug)]
 pub(super) enum Command {
     /// Die and come back after this long.
@@ -149,7 +149,7 @@ impl Server {
 
     /// Waits until the driver accepts calls.
     pub async fn up(&self) {
-        // A server whose loop is gone never comes back: its owner is about to drop it.
+        // A server whose loop has ended never comes back: its owner is about to drop it.
         let _ = self.up.clone().wait_for(|up| *up).await;
     }
 
@@ -189,7 +189,7 @@ impl Process {
                     }
                     Command::Restart(down, cut) => {
                         self.driver.restarted();
-                        // Whoever asked may have stopped waiting.
+                        // The caller may have stopped waiting.
                         let _ = cut.send(());
                         down
                     }
@@ -209,7 +209,7 @@ impl Process {
         }
     }
 
-    /// Serves until told otherwise, then cuts every connection. `None`: no one can tell any more.
+    /// Serves until the next command, then cuts every connection. `None`: no command can come any more.
     async fn serve(&mut self, incoming: &mut Incoming) -> Option<Command> {
         let (mut connections, mut ends) = Connections::new();
         let mut open = true;

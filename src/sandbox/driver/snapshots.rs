@@ -15,7 +15,7 @@ use crate::proto::{
 };
 
 impl State {
-    /// Cuts a snapshot without being asked to, as an operator at the storage console would.
+    /// Cuts a snapshot without a call, as an operator at the storage console would.
     pub fn cut(&mut self, name: &str, volume: &str, now: Timestamp) -> Option<String> {
         let size = self.volumes.get(volume)?.capacity;
         let id = self.next_id("snapshot");
@@ -122,7 +122,8 @@ impl Snapshot {
         Self { name, source, parameters, size, created, told: 0, ready: None, group: String::new() }
     }
 
-    /// Whether it is ready to use: by the operator's word, or else when it is old enough and was asked for often enough.
+    /// Whether it is ready to use: by the operator's decision, or else once it is old enough and was reported often
+    /// enough.
     fn is_ready(&self, profile: &Profile, now: Timestamp) -> bool {
         let age = std::time::Duration::try_from(now.duration_since(self.created)).unwrap_or_default();
         let comes =
@@ -130,7 +131,7 @@ impl Snapshot {
         self.ready.unwrap_or(comes)
     }
 
-    /// What a caller is told, which counts.
+    /// The snapshot in an answer. The answer is counted.
     pub(super) fn tell(&mut self, profile: &Profile, id: &str, now: Timestamp) -> crate::proto::Snapshot {
         let ready_to_use = self.is_ready(profile, now);
         self.told = self.told.saturating_add(1);

@@ -71,7 +71,7 @@ impl Stream for Socket {
 impl Drop for File {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode) {
-            // Whoever removed it first did what we want.
+            // Another process removed it first, which is as good.
             let _ = fs::remove_file(&self.path);
         }
     }

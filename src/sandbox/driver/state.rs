@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub size: i64,
     /// When it was cut.
     pub created: Timestamp,
-    /// How often a caller was told of it. A profile may let it take that long until it is ready.
+    /// How many answers contained it. A profile may make it ready only after some.
     pub told: u32,
     /// Whether it is ready to use, by the operator's word; none: as the profile says.
     pub ready: Option<bool>,
@@ -146,12 +146,12 @@ impl State {
         self.volumes.get(volume).map(|v| v.published.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Detaches without being asked to, as an operator at the storage console would. Says whether it was attached.
+    /// Detaches without a call, as an operator at the storage console would. Returns whether it was attached.
     pub fn detach_behind(&mut self, volume: &str, node: &str) -> bool {
         self.volumes.get_mut(volume).is_some_and(|v| v.published.remove(node).is_some())
     }
 
-    /// Attaches without being asked to.
+    /// Attaches without a call.
     pub fn attach_behind(&mut self, volume: &str, node: &str) {
         let context = self.publish_context(volume);
         self.seed(volume).published.insert(node.to_owned(), Publication { context, ..Publication::default() });
@@ -163,7 +163,7 @@ impl State {
         format!("{kind}-{:06}", self.next)
     }
 
-    /// Each publication has its own context, so that a stale one is told from a fresh one.
+    /// Each publication has its own context, so that a test can distinguish a stale one from a fresh one.
     fn publish_context(&mut self, volume: &str) -> BTreeMap<String, String> {
         let attachment = self.next_id("attachment");
         BTreeMap::from([("device".to_owned(), format!("/dev/demo/{volume}")), ("attachment".to_owned(), attachment)])

@@ -221,7 +221,7 @@ async fn a_retry_after_a_cut_link_is_no_overlap() {
     };
     let (lost, ()) = tokio::join!(world.publish("v", "a"), cut);
     assert_ne!(code(lost), Code::Ok);
-    // The driver has not heard that its caller gave up: to it the volume is busy. But the caller did nothing wrong.
+    // The driver does not know that its caller gave up, so the volume is busy for it. But the caller did nothing wrong.
     let mut successor = ControllerClient::new(channel(world.network.dial("daemon-2", "driver")));
     let retry = || publish("v", "a", Mode::SingleNodeWriter, false);
     assert_eq!(code(successor.controller_publish_volume(retry()).await), Code::Aborted);

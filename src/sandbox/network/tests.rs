@@ -148,7 +148,7 @@ async fn a_crash_resets_the_peers_and_frees_the_address() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Whatever the latency does and however often the link is cut, every byte arrives once and in order.
+    /// Every byte arrives once and in order, for any latency and any number of cuts.
     #[test]
     fn no_byte_is_lost_or_swapped(steps in proptest::collection::vec((0..6_u8, 1..40_000_usize), 1..25)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

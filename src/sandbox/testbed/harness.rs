@@ -25,11 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct RoleHarness {
     /// The API and the driver.
     pub(crate) testbed: TestBed,
-    /// What a role is given, with a driver that is ready. Events are only noted: nobody writes them.
+    /// The resources of a role, with a ready driver. Events are only recorded; none is written.
     pub(crate) context: RoleContext,
-    /// To be asked for what the role wants to know before [`RoleHarness::watch`].
+    /// The role requests its caches here, before [`RoleHarness::watch`].
     pub(crate) caches: Caches,
-    /// The connection to the driver, the watches, and what the test adds. They run for as long as somebody has this.
+    /// The connection to the driver, the watches, and the tasks of the test. They run until the harness is dropped.
     pub(crate) tasks: Tasks,
     clients: Clients,
 }
@@ -66,7 +66,7 @@ impl RoleHarness {
         Self { testbed, context, caches: Caches::new(), tasks, clients }
     }
 
-    /// Starts the caches that were asked for.
+    /// Starts the requested caches.
     pub(crate) fn watch(&self) {
         let RoleContext { driver, instance, meter, clock, rng, .. } = &self.context;
         let view = Viewpoint {

@@ -1,4 +1,4 @@
-//! Which form of the answer the client wants. Pure.
+//! Which form of the answer the client accepts. Pure.
 
 use super::super::pure::rejection::Rejection;
 

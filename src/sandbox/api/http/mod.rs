@@ -130,7 +130,7 @@ where
             let (delay, held_by) = (plan.before, plan.held_by);
             let (sender, receiver) = oneshot::channel();
             let tasks = surroundings.tasks.clone();
-            // A client that gives up does not stop what it asked for.
+            // A client that gives up does not stop its request.
             tasks.spawn("late request", async move {
                 tokio::time::sleep(delay).await;
                 api.faults().removed(&held_by).await;

@@ -53,7 +53,7 @@ pub(super) async fn perform(api: &Api, order: &Order, surroundings: &Surrounding
 
 /// Merges the order's object with more, in the same name.
 pub(super) fn smear(api: &Api, order: &Order, with: &Value) {
-    // Whatever has gone meanwhile stays as it is.
+    // An object that has gone meanwhile is skipped.
     let _ = api.state().patch(target(order), &PatchKind::Merge, with.to_string().as_bytes(), options(order));
 }
 
@@ -84,7 +84,7 @@ async fn list(api: &Api, order: &Order, presenter: &Presenter) -> Result<Respons
     if params.continue_token.is_empty() {
         match (params.version, params.version_match) {
             (Version::Unset, _) => {}
-            // Out of its watch cache the real server gives everything, whatever the limit.
+            // The real server answers from its watch cache without the limit.
             (Version::Any, _) => query.limit = 0,
             (Version::At(version), wanted) => {
                 api.reach(version).await?;

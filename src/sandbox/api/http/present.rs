@@ -94,7 +94,7 @@ struct ListBody<'a> {
     items: Items<'a>,
 }
 
-/// The items, and whether each tells its kind: those of kinds that were installed do.
+/// The items, and whether each names its kind: items of installed kinds do.
 struct Items<'a> {
     objects: &'a [Arc<Value>],
     typed: bool,

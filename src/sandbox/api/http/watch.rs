@@ -40,10 +40,10 @@ struct Watch {
     presenter: Presenter,
     labels: Labels,
     fields: Fields,
-    /// The last version that was told.
+    /// The last version that was sent.
     cursor: u64,
     initial: VecDeque<Arc<Value>>,
-    /// Whether the end of the initial objects is still to be told.
+    /// Whether the end of the initial objects must still be sent.
     announce: bool,
     next_bookmark: Option<Instant>,
     deadline: Instant,
@@ -85,7 +85,7 @@ pub(super) async fn start(
         && begins_with_all
         && let Err(rejection) = api.reach(version).await
     {
-        // Once a watch is permitted, its trouble is told as an event.
+        // Once a watch is permitted, its errors are sent as events.
         let mut chunk = Vec::new();
         write(&mut chunk, "ERROR", &rejection.to_status());
         return Ok(answer(StatusCode::OK, "application/json", chunk));
@@ -179,7 +179,7 @@ impl Watch {
         self.next_bookmark = Some(farewell.map_or(regular, |farewell| regular.min(farewell)));
     }
 
-    /// What there is to send now, with events told `delay` after they happened.
+    /// The events to send now, with each event sent `delay` after it happened.
     fn step(&mut self, delay: Duration) -> Step {
         let mut chunk = Vec::new();
         if !self.initial.is_empty() {
@@ -241,7 +241,7 @@ impl Watch {
             (true, true) => Some(("MODIFIED", Arc::clone(&event.object))),
             (true, false) if event.deleted => Some(("DELETED", Arc::clone(&event.object))),
             (true, false) => {
-                // It left the selection: told as it was when it still matched, at the version at which it left.
+                // The object left the selection: send its last matching form, with the version at which it left.
                 let mut last = event.old.as_deref().cloned().unwrap_or_default();
                 meta::set(&mut last, "resourceVersion", Some(event.version.to_string().into()));
                 Some(("DELETED", Arc::new(last)))

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::resources::Resource;
 
-/// The schema of this kind's objects. A kind that was installed without one keeps whatever it is sent.
+/// The schema of this kind's objects. A kind that was installed without a schema keeps all fields.
 pub fn schema(resource: &Resource) -> Option<&'static Value> {
     let schema: &'static LazyLock<Value> = match (resource.group, resource.plural) {
         ("snapshot.storage.k8s.io", "volumesnapshotclasses") => &CLASSES,
         ("snapshot.storage.k8s.io", "volumesnapshotcontents") => &CONTENTS,
         ("snapshot.storage.k8s.io", "volumesnapshots") => &SNAPSHOTS,
-        // `v1beta1` has another schema, which nobody reads here.
+        // `v1beta1` has another schema, which no client here reads.
         (GROUPS, _) if resource.version == "v1beta1" => return None,
         (GROUPS, "volumegroupsnapshotclasses") => &GROUP_CLASSES,
         (GROUPS, "volumegroupsnapshotcontents") => &GROUP_CONTENTS,

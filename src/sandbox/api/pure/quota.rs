@@ -35,14 +35,14 @@ pub fn listed(amounts: &Amounts) -> Map<String, Value> {
     amounts.iter().map(|(name, amount)| (name.clone(), written(name, *amount).into())).collect()
 }
 
-/// As a refusal tells it: `a=1,b=2Gi`.
+/// The form in a refusal: `a=1,b=2Gi`.
 pub fn told(amounts: &Amounts) -> String {
     let parts: Vec<String> =
         amounts.iter().map(|(name, amount)| format!("{name}={}", written(name, *amount))).collect();
     parts.join(",")
 }
 
-/// What a claim counts: itself, and the larger of what it asks for and what was begun for it; each also for its class.
+/// What a claim counts: itself, and the larger of its requested and its allocated size; each also for its class.
 pub fn usage(claim: &Value) -> Amounts {
     let size = |path: &[&str]| at(claim, path).and_then(|it| bytes(&shown_of(it)).ok());
     let mut usage = Amounts::from([(CLAIMS.to_owned(), 1), (COUNT.to_owned(), 1)]);

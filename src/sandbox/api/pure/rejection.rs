@@ -30,7 +30,7 @@ pub enum Fault {
     Required,
     /// The value is not allowed.
     Invalid,
-    /// The value is not of the type that its schema wants.
+    /// The value does not have the type that its schema requires.
     TypeInvalid,
     /// The value is not one of the known ones.
     NotSupported,
@@ -283,7 +283,7 @@ impl Rejection {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// What was asked for existed once and never will again.
+    /// The requested version existed once and never will again.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::plain(410, "Gone", message)
     }
@@ -317,7 +317,7 @@ impl Rejection {
         Self::forbidden(resource.group, resource.plural, name, why)
     }
 
-    /// A token that nobody has issued, or that is no longer good.
+    /// The token is unknown, or no longer valid.
     pub fn unauthorized() -> Self {
         Self::plain(401, "Unauthorized", "Unauthorized")
     }

@@ -108,7 +108,7 @@ fn columns(resource: &Resource) -> Vec<Column> {
             wide("Container-Runtime"),
         ],
         "events" => {
-            // The only kind whose name does not come first.
+            // The only kind whose first column is not the name.
             return vec![
                 shown("Last Seen"),
                 shown("Type"),
@@ -211,7 +211,7 @@ pub fn partial(object: &Value) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
 }
 
-/// The age of an object, or of whatever is at `path`.
+/// The age of an object, or the time since the moment at `path`.
 fn age(object: &Value, path: &[&str], now: Timestamp) -> String {
     match text(object, path).parse::<Timestamp>() {
         Ok(then) => human(now.as_second() - then.as_second()),

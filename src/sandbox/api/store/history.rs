@@ -62,7 +62,7 @@ impl History {
         self.compacted = self.compacted.max(version);
     }
 
-    /// The oldest version that can still be asked for.
+    /// The oldest version that the history still has.
     pub(crate) fn oldest(&self) -> u64 {
         self.compacted
     }

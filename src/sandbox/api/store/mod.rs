@@ -159,7 +159,7 @@ impl State {
         self.version
     }
 
-    /// Tells each new version.
+    /// Sends each new version.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -215,7 +215,7 @@ impl State {
         self.objects.get(&kind(resource))?.get(&Key::new(namespace, name)).cloned()
     }
 
-    /// Makes a change under a new version and tells everyone.
+    /// Commits a change under a new version, and wakes all readers.
     fn commit(&mut self, resource: &'static Resource, key: Key, change: Change, actor: &str) -> Arc<Value> {
         self.version += 1;
         let (deleted, mut object) = match change {

@@ -14,7 +14,7 @@ use crate::sandbox::api::pure::selector::{Fields, Labels};
 /// Which version a list is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Whatever is there now.
+    /// The latest version.
     Latest,
     /// Exactly this version.
     Exactly(u64),

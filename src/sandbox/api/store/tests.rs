@@ -262,7 +262,7 @@ async fn applied_objects_are_created_and_owned_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever happened, a list at an old version is what a list at that time was.
+    /// A list at an old version equals the list at that time.
     #[test]
     fn the_past_is_listed_as_it_was(steps in prop::collection::vec((0..4_u8, 0..4_u8), 1..40)) {
         let mut state = state();

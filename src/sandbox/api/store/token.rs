@@ -9,7 +9,7 @@ use super::Key;
 /// A parsed token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Continue {
-    /// The version of the whole list; `None` goes on with whatever is there now.
+    /// The version of the whole list. `None`: continue with the latest version.
     pub(crate) version: Option<u64>,
     /// The last object of the page before.
     pub(crate) after: Key,

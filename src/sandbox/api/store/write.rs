@@ -336,7 +336,7 @@ impl State {
         Ok(())
     }
 
-    /// Now, as `metadata` tells it: in whole seconds.
+    /// The present time, as `metadata` has it: in whole seconds.
     pub(super) fn timestamp(&self) -> String {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }

@@ -282,7 +282,7 @@ fn merge_list<'a>(live: Vec<Value>, wanted: &'a [Value], names: &mut Vec<&'a str
     out
 }
 
-/// Removes what the manager applied before, wants no longer, and nobody else owns.
+/// Removes what the manager applied before, does not apply any more, and no other manager owns.
 fn prune(object: &mut Value, previous: &Entry, wanted: &Fields, others: &[Entry]) {
     let kept = |path: &fields::Path| {
         let below = |owned: &Fields| owned.range(path.clone()..).next().is_some_and(|it| it.starts_with(path));

@@ -87,7 +87,7 @@ impl Walk {
                     path.pop();
                 }
             }
-            // An intent with an empty keyed list wants nothing of it.
+            // An intent with an empty keyed list owns nothing of it.
             Value::Array(_) if list_type(names) != ListType::Atomic => {
                 if self.containers {
                     self.leaves.insert(path.clone(), Value::Null);

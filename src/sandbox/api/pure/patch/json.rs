@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The server refuses longer patches.
 const MAX_OPERATIONS: usize = 10_000;
 
-/// An operation that can't be done; the server does not tell which.
+/// An operation that cannot be done. The server does not say which.
 #[derive(Debug)]
 struct Failed;
 

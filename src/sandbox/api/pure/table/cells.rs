@@ -107,7 +107,7 @@ fn volume(object: &Value, age: &str) -> Value {
     ])
 }
 
-/// What is used of each limit: of what may be asked for, and of what may be had.
+/// The used part of each limit: of requests, and of limits.
 fn quota(object: &Value, age: &str) -> Value {
     let hard = at(object, &["status", "hard"]).and_then(Value::as_object);
     let column = |wanted: fn(&str) -> bool| {

@@ -119,7 +119,7 @@ pub(super) fn changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     immutable("volumeMode", at(old, &["spec", "volumeMode"]), at(new, &["spec", "volumeMode"]), causes);
 }
 
-/// A claim never asks for as little as it has, or less.
+/// A claim never requests as little as it has, or less.
 fn smaller(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let size = |object: &Value, path: &[&str]| at(object, path).and_then(volumes::quantity).unwrap_or_default();
     let requested = |object: &Value| size(object, &["spec", "resources", "requests", "storage"]);

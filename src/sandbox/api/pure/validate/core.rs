@@ -37,7 +37,7 @@ fn keys(new: &Value, member: &str, causes: &mut Vec<Cause>) -> usize {
     size
 }
 
-/// A Secret's type never changes; an immutable one's data neither.
+/// The type of a Secret never changes, nor does the data of an immutable one.
 pub(super) fn secret_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let kind = |object: &Value| {
         let kind = text(object, &["type"]);

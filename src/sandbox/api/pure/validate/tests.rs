@@ -276,7 +276,7 @@ fn members_of_the_wrong_type_are_undecodable() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever a client sends, the answer is a verdict, never a panic; and an object never changes by being checked twice.
+    /// Any object gets a verdict and never a panic, and a check never changes an object.
     #[test]
     fn any_json_gets_a_verdict(text in "[a-zA-Z0-9/._ -]{0,80}", number in any::<i64>(), i in 0usize..11) {
         let plurals = ["volumeattachments", "persistentvolumes", "persistentvolumeclaims", "csinodes", "csidrivers", "leases",

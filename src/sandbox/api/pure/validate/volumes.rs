@@ -157,7 +157,7 @@ fn capacity(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Refuses a quantity that is zero or negative; its digits decide, whatever its suffix.
+/// Refuses a quantity that is zero or negative. Its digits decide, not its suffix.
 pub(super) fn positive(quantity: &Value, field: &str, causes: &mut Vec<Cause>) {
     let shown = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
     let digits = shown.trim_start_matches('+');
