@@ -8,15 +8,15 @@ target := absolute_path(env("CARGO_TARGET_DIR", "target"))
 _default:
     @just --list --unsorted
 
-# What needs Rust and cargo-deny alone. With `smoke` it is what must never break: `.ci/run` plays both.
+# All checks that need only Rust and cargo-deny. `.ci/run`, the gate, plays this and `smoke`.
 check: format lint docs dependencies test
 
-# Each role, a hand-over and the chart's rights on a real control plane (needs Go). `.ci/smoke` lists the tests.
+# On a real control plane: each role, a hand-over and the chart's rights (needs Go). `.ci/smoke` lists the tests.
 smoke:
     .ci/smoke
 
-# `just prove --stale` names the stages that have changed since they were green here, `.ci/stages` lists all.
-# What else is proven, as far as it has changed since it was green here: all stages, or those that are named: `just prove cluster chart`.
+# `just prove --stale` names the stages that have changed since they were green here; `.ci/stages` lists all of them.
+# All other proofs whose inputs have changed since they were green here, or the named stages: `just prove cluster chart`.
 prove *args:
     .ci/prove {{ args }}
 
@@ -28,21 +28,21 @@ test *args:
 format:
     cargo fmt --all --check
 
-# `--all-targets` are those of `cargo test` and `cargo bench`. The second line adds those that are played by their name alone.
+# `--all-targets` selects the targets of `cargo test` and `cargo bench`. The second line adds those that only their names select.
 # Clippy with warnings denied, over all targets and features.
 lint:
     cargo clippy --locked --all-features --all-targets -- -D warnings
     cargo clippy --locked --all-features --test '*' --bench '*' -- -D warnings
 
-# The same for what is shipped in the image.
+# Clippy for the code that is in the image.
 lint-image:
     cargo clippy --locked --no-default-features --bins -- -D warnings
 
-# Writes docs/configuration.md, made of config/reference.yaml and the schema, and docs/metrics.md, made of the catalogue.
+# Writes docs/configuration.md, from config/reference.yaml and the schema, and docs/metrics.md, from the catalogue.
 docs-update:
     DOCS_UPDATE=1 cargo test --locked --test rules -- reference:: catalogue::
 
-# The documentation builds without a warning.
+# The documentation, built without a warning.
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 
@@ -50,7 +50,7 @@ docs:
 dependencies:
     cargo deny --locked check bans licenses sources
 
-# The workflows of the forge, by actionlint (needs Go). Not by the shellcheck that a machine may have: it would differ elsewhere.
+# The workflows of the forge, by actionlint (needs Go), without this machine's shellcheck, whose version differs elsewhere.
 workflows:
     actionlint="$(tests/cluster/build.sh actionlint)" && "${actionlint%%:*}/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yaml
     @echo "$(ls .github/workflows/*.yaml | wc -l) workflows checked"
@@ -75,8 +75,8 @@ crash:
 crash-one scenario at="":
     CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test simulation -- --nocapture --ignored one_crash
 
-# Changes one file in each of many small ways, and says which changes no unit test notices (needs cargo-mutants):
-# `just mutants src/queue/state.rs`. Tests of the file's folder run, or those that are named: `just mutants src/roles/kit/reconcile.rs roles::`.
+# Changes one file in many small ways, one at a time, and names the changes that no unit test notices (needs cargo-mutants):
+# `just mutants src/queue/state.rs`. It runs the tests of the file's folder, or the named ones: `just mutants src/roles/kit/reconcile.rs roles::`.
 # `MUTANTS="--re add"` chooses among the changes, as cargo-mutants does.
 mutants file *tests:
     #!/usr/bin/env bash
@@ -99,22 +99,22 @@ mutants file *tests:
     cargo mutants --file "{{ file }}" --output "$cache" --timeout 120 --build-timeout 600 --colors never ${MUTANTS:-} \
         --cargo-arg=--lib --cargo-arg=--locked -- -- $tests
 
-# The micro-benches, run for real.
+# Runs the micro-benches.
 bench *args:
     cargo bench --locked {{ args }}
 
-# The micro-benches still build and run once, and so does the comparison (needs Go): few objects, nothing optimised.
+# Builds the micro-benches and the comparison (needs Go), and runs each once: few objects, nothing optimised.
 bench-check:
     cargo bench --locked --profile dev -- --test
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --bench compare -- \
         --binary '{{ target }}/debug/csi-control-plane' --results '{{ target }}/tmp/compare' --rounds 1 --count 20 --segments 5 --bound 5s \
         --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
 
-# The daemon without the sandbox, for this machine. `just image` makes the image's.
+# Builds the daemon without the sandbox, for this machine. `just image` builds the image's.
 release:
     cargo build --locked --release --no-default-features
 
-# The committed sources with those of all crates, for a build without a network: `csi-control-plane-VERSION-vendored.tar.gz` in the target folder.
+# Packs the committed sources with those of all crates, for a build without a network: `csi-control-plane-VERSION-vendored.tar.gz` in the target folder.
 vendor:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -130,40 +130,40 @@ vendor:
         gzip --no-name >"{{ target }}/$name.tar.gz"
     echo "{{ target }}/$name.tar.gz"
 
-# The same behaviours and scenarios on a real control plane, whose programs are built once (needs Go): `just cluster attach`.
+# The behaviours and scenarios of the tests on a real control plane (needs Go; its programs are built once): `just cluster attach`.
 cluster *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --test cluster -- {{ args }}
 
-# The translation of in-tree volumes against the Go library's over thousands of objects, and YAML against kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
+# The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test translation
 
-# The sandbox as a user of `kubectl` meets it: the real one (needs Go).
+# The sandbox with the real `kubectl` (needs Go).
 kubectl:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --test kubectl
 
-# The chart: linted, rendered, its rights compared with `check`, its alerts played, installed on a real API server (needs Go).
+# Lints and renders the chart, compares its rights with `check`, plays its alerts, and installs it on a real API server (needs Go).
 chart *args:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" cargo test --locked --test chart -- {{ args }}
 
-# Writes what is made from the chart and the daemon: values.schema.json and the manifests in deploy/.
+# Writes the files that follow from the chart and the daemon: values.schema.json and the manifests in deploy/.
 chart-update:
     CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --test chart -- kept values::the_schema
 
-# The status page in a real browser, and the README's pictures of it (needs a Chromium, on PATH or named in CHROMIUM).
+# The status page in a real browser, and the README's pictures of it (needs Chromium, on PATH or named in CHROMIUM).
 page *args:
     cargo test --locked --test page -- {{ args }}
 
-# Takes the pictures of the status page anew: docs/images.
+# Takes new pictures of the status page: docs/images.
 page-images:
     PAGE_IMAGES="$PWD/docs/images" cargo test --locked --test page -- images
 
-# The image's binary in an otherwise empty root (needs cargo-auditable). This machine's platform, or those that are named:
-# `just image amd64 arm64`. Another one needs a compiler for it, and qemu-user-static.
+# Tests the image's binary in an otherwise empty root (needs cargo-auditable), for this machine's platform or the named ones:
+# `just image amd64 arm64`. Another platform needs a compiler for it, and qemu-user-static.
 image *platforms: (_image-binary platforms)
     IMAGE_BINARIES="$(cat '{{ target }}/image-binaries')" cargo test --locked --test image
 
-# The image's binary, built as in the Dockerfile; which ones are there is written into `image-binaries` of the target folder.
+# Builds the image's binary as the Dockerfile does, and lists what it built in `image-binaries` of the target folder.
 _image-binary *platforms:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -196,7 +196,7 @@ _image-binary *platforms:
     done
     printf '%s\n' "${binaries[@]}" >'{{ target }}/image-binaries'
 
-# The image's binary beside the Go sidecars on a real control plane (needs Go, cargo-auditable): `just compare --help`.
-# Writes `benches/compare/results`, and the tables of README.md and benches/README.md.
+# Compares the image's binary with the Go sidecars on a real control plane (needs Go, cargo-auditable): `just compare --help`.
+# Writes `benches/compare/results`, and the tables in README.md and benches/README.md.
 compare *args: _image-binary
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile simulation --bench compare -- {{ args }}
