@@ -75,9 +75,9 @@ crash:
 crash-one scenario at="":
     CRASH_SCENARIO='{{ scenario }}' CRASH_AT='{{ at }}' cargo test --locked --profile simulation --test simulation -- --nocapture --ignored one_crash
 
-# Changes one file in many small ways, one at a time, and names the changes that no unit test notices (needs cargo-mutants):
-# `just mutants src/queue/state.rs`. It runs the tests of the file's folder, or the named ones: `just mutants src/roles/kit/reconcile.rs roles::`.
+# `just mutants src/queue/state.rs` runs the tests of the file's folder, `just mutants src/roles/kit/reconcile.rs roles::` the named ones.
 # `MUTANTS="--re add"` chooses among the changes, as cargo-mutants does.
+# Changes one file in many small ways, one at a time, and names the changes that no unit test notices (needs cargo-mutants).
 mutants file *tests:
     #!/usr/bin/env bash
     set -euo pipefail
@@ -158,8 +158,8 @@ page *args:
 page-images:
     PAGE_IMAGES="$PWD/docs/images" cargo test --locked --test page -- images
 
-# Tests the image's binary in an otherwise empty root (needs cargo-auditable), for this machine's platform or the named ones:
-# `just image amd64 arm64`. Another platform needs a compiler for it, and qemu-user-static.
+# `just image amd64 arm64` tests both. Another platform than this machine's needs a compiler for it, and qemu-user-static.
+# Tests the image's binary in an otherwise empty root (needs cargo-auditable), for this machine's platform or the named ones.
 image *platforms: (_image-binary platforms)
     IMAGE_BINARIES="$(cat '{{ target }}/image-binaries')" cargo test --locked --test image
 
@@ -196,7 +196,7 @@ _image-binary *platforms:
     done
     printf '%s\n' "${binaries[@]}" >'{{ target }}/image-binaries'
 
-# Compares the image's binary with the Go sidecars on a real control plane (needs Go, cargo-auditable): `just compare --help`.
-# Writes `benches/compare/results`, and the tables in README.md and benches/README.md.
+# `just compare --help` lists the options. It writes `benches/compare/results`, and the tables in README.md and benches/README.md.
+# Compares the image's binary with the Go sidecars on a real control plane (needs Go, cargo-auditable).
 compare *args: _image-binary
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile simulation --bench compare -- {{ args }}
