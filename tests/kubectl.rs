@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Where `kubectl diff` finds what compares.
 const SEARCH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The sandbox, kept up, and somebody's terminal.
+/// A sandbox that keeps running, and a user's terminal.
 struct Sandbox {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,

@@ -26,7 +26,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs helm with nothing inherited from whoever runs the tests.
+/// Runs helm without the environment of the test's caller.
 pub(crate) fn helm(arguments: &[&str]) -> Output {
     run("helm", arguments)
 }
@@ -132,7 +132,7 @@ pub(crate) fn with(values: &Value, more: &[&str]) -> Result<Rendered, String> {
     render(&chart(), Some(&file), more)
 }
 
-/// What Helm tells who installs our chart with these values.
+/// The notes that Helm prints for an installation with these values.
 pub(crate) fn notes(values: &Value) -> String {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("values.yaml");

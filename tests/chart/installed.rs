@@ -23,7 +23,7 @@ use crate::objects;
 use crate::supply::{SELECTED_NODE, ZONE, handle_of, pool, zoned};
 use crate::world::{World, bounded};
 
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// A release in a namespace of its own.
@@ -120,7 +120,7 @@ fn forbidden(metrics: &str) -> Vec<&str> {
     metrics.lines().filter(|line| line.contains("outcome=\"forbidden\"")).collect()
 }
 
-/// Nothing was refused, and each of these was asked: a right that nobody used would prove nothing.
+/// No request was refused, and each of these was made: an unused right would prove nothing.
 fn assert_allowed(metrics: &str, used: &[(&str, &str)]) {
     assert_eq!(forbidden(metrics), Vec::<&str>::new());
     for (verb, resource) in used {

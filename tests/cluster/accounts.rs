@@ -46,7 +46,7 @@ const RESOURCES: [(&str, &str); 27] = [
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 /// How long the authorizer may take to hear of rights.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Makes a service account with the rights of these manifests (`ClusterRole`, `Role`), and a token for it.

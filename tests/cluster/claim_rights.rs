@@ -87,7 +87,7 @@ impl TestBed {
         work.claim(world, "far", json!({ "spec": { "dataSourceRef": far } })).await;
         let of = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot });
         work.claim(world, "restored", json!({ "spec": { "dataSource": of } })).await;
-        // It is refused, which is told by an Event.
+        // The request is refused, and an Event says so.
         let nowhere = json!({ "kind": "PersistentVolumeClaim", "name": "nowhere" });
         asked_for(world, "refused", &work.class, json!({ "spec": { "dataSource": nowhere } })).await;
         work

@@ -21,13 +21,13 @@ use super::tls::{Authority, Pair, signing_key};
 
 /// How long a program may take to be ready, on a busy machine.
 const READY: Duration = Duration::from_secs(90);
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How much of a control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The API alone: objects change only when somebody changes them.
+    /// The API alone, without controllers.
     Api,
     /// The API alone, which puts finalizers on new claims and volumes that nobody takes off again.
     Protecting,
@@ -162,7 +162,7 @@ impl ControlPlane {
         config
     }
 
-    /// A kubeconfig for whoever has this token, as a file of this name.
+    /// A kubeconfig with this token, as a file of this name.
     pub(crate) fn kubeconfig(&self, name: &str, token: &str) -> PathBuf {
         self.kubeconfig_through(name, token, self.address())
     }
@@ -176,7 +176,7 @@ impl ControlPlane {
         path
     }
 
-    /// The same kubeconfig for whoever comes by another address.
+    /// The same kubeconfig with another address.
     pub(crate) fn through(&self, kubeconfig: &Path, address: SocketAddr) -> PathBuf {
         let text = std::fs::read_to_string(kubeconfig).unwrap();
         let path = self.folder.join(format!("through-{}.kubeconfig", address.port()));
@@ -316,7 +316,7 @@ impl Ports {
     }
 }
 
-/// A port that nobody has.
+/// A free port.
 pub(crate) fn free_port() -> u16 {
     listener().local_addr().unwrap().port()
 }

@@ -207,12 +207,12 @@ impl Transport {
         accounts::token(&self.client, NAMESPACE, host, &plan.manifests).await
     }
 
-    /// Starts a daemon in this namespace as whoever has this token.
+    /// Starts a daemon in this namespace with this token.
     pub(crate) async fn start_as(&self, host: &str, yaml: &str, namespace: &str, token: &str) -> Daemon {
         self.start_in(instance(host, namespace), yaml, token).await
     }
 
-    /// Starts a daemon in this pod, beside our driver, as whoever has this token.
+    /// Starts a daemon in this pod, beside our driver, with this token.
     pub(crate) async fn start_in(&self, instance: Instance, yaml: &str, token: &str) -> Daemon {
         let kubeconfig = self.cluster.kubeconfig(&instance.host, token);
         Self::start_instance(instance, yaml, kubeconfig, Dial::unix(self.socket())).await
@@ -245,7 +245,7 @@ impl Transport {
 
 /// Leaves what a driver that was killed leaves behind: its socket's file, where nobody listens.
 fn abandoned_socket(path: &Path) {
-    // Whoever is back already has it.
+    // A process that is back already has it.
     drop(UnixListener::bind(path));
 }
 

@@ -55,7 +55,7 @@ fn listens(process: u32) -> Vec<SocketAddr> {
     found
 }
 
-/// What is answered to whoever speaks plain HTTP.
+/// The answer to a client that speaks plain HTTP.
 async fn plainly(address: SocketAddr) -> String {
     let mut answer = Vec::new();
     let talk = async {
@@ -84,7 +84,7 @@ async fn every_program_listens_on_loopback_alone_and_has_nothing_to_say_without_
     }
 }
 
-/// What the daemon's clients are told with this kubeconfig.
+/// The answers that the daemon's clients get with this kubeconfig.
 async fn asked_with(kubeconfig: PathBuf) -> kube::Error {
     let clients = Clients::connect(&ClusterAccess::Kubeconfig(kubeconfig), &ClientOptions::default()).await.unwrap();
     let request = http::Request::get("/api/v1/namespaces").body(Vec::new()).unwrap();

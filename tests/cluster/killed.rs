@@ -17,7 +17,7 @@ use crate::supply::phase;
 use crate::world::wait::asked;
 use crate::world::{World, settled};
 
-/// How many claims there are, if nobody says.
+/// The default number of claims.
 const CLAIMS: usize = 400;
 /// How many leaders die.
 const DEATHS: usize = 5;
@@ -64,7 +64,7 @@ async fn ask(world: &World, class: &str, count: usize) -> Vec<String> {
     futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
 }
 
-/// How many claims are asked for.
+/// The number of claims.
 #[expect(clippy::disallowed_methods, reason = "whoever runs the test may ask for more")]
 fn wanted_claims() -> usize {
     std::env::var("KILLED_CLAIMS").map_or(CLAIMS, |text| text.parse().unwrap())

@@ -10,7 +10,7 @@ use crate::control_plane::ControlPlane;
 use crate::programs::find;
 use crate::world::bounded;
 
-/// Somebody's terminal.
+/// A user's terminal.
 pub(crate) struct Kubectl<'a> {
     cluster: &'a ControlPlane,
     /// Where it keeps what it has learned of the server.

@@ -125,7 +125,7 @@ async fn what_is_written_for_public_drivers_replaces_their_sidecars_on_a_real_se
         let live = folder.path().join(format!("{file}-live.yaml"));
         std::fs::write(&live, &printed).unwrap();
         let from_server = migrated(&live, folder.path().join(format!("{file}-moved")), more).await;
-        // Somebody changes it meanwhile: what the server printed can't be put back as it is.
+        // Another user changes it meanwhile: the saved output cannot be written back as it is.
         kubectl.done(&[&["annotate", kind, name, "touched=yes"][..], &place].concat()).await;
         let told = kubectl.refused(&["replace", "-f", live.to_str().unwrap()]).await;
         assert!(told.contains("the object has been modified"), "{told}");

@@ -23,7 +23,7 @@ use crate::world::World;
 use crate::world::wait::asked;
 use crate::{http, peers, provisioners, resizers, snapshotters};
 
-/// Exposed only once a renewal of the Lease has met somebody else's write.
+/// Exposed only once a renewal of the Lease has met another process's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";
 
 /// What a sidecar exposes.
@@ -32,7 +32,7 @@ struct Scraped {
     families: BTreeMap<String, Family>,
 }
 
-/// Scrapes a sidecar once it has found somebody else's write on its Lease.
+/// Scrapes a sidecar once it has found another process's write on its Lease.
 async fn scraped(world: &World, sidecar: &'static str, port: u16, lease: &str) -> Scraped {
     let leases = world.leases();
     let mut times = 0;

@@ -101,7 +101,7 @@ async fn the_daemon_takes_over_from_csi_provisioner_and_hands_back() {
     assert_ne!(us, them);
     let deleted = Box::pin(given_up(&world, &first)).await;
     assert_eq!(deleted.iter().map(|call| call.connection).collect::<Vec<_>>(), [us], "{:#?}", brief(&deleted));
-    // What they had provisioned was not asked for again.
+    // The volumes that they had provisioned were not requested again.
     assert_eq!((maker(&world, &stays).await, maker(&world, &second).await), (them, them));
 
     // And back.

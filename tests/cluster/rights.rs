@@ -28,7 +28,7 @@ use crate::snapshotting::snapshotter;
 use crate::world::{World, until_some};
 use crate::{claim_rights, logs, objects};
 
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(25);
 /// Where a user sees it who reads the log, and nobody else.
 const LOG_ALONE: &str = "the log alone";
@@ -169,7 +169,7 @@ async fn start(world: &World, role: &str, missing: Option<&(String, String)>) ->
     world.ground().start_with(&world.name("daemon"), &alone(role).to_string(), &without(&plan, missing)).await
 }
 
-/// Where the missing right is told.
+/// The places that name the missing right.
 async fn place_of(
     world: &World,
     daemon: &Daemon,

@@ -30,7 +30,7 @@ struct Scene {
     world: World,
     class: String,
     deployment: String,
-    /// The owner level of whoever writes the objects.
+    /// The owner level of the program that writes the objects.
     level: i8,
 }
 
@@ -217,7 +217,7 @@ async fn capacity_objects_stay_the_same_ones_when_the_daemon_takes_over_and_hand
         assert_eq!(told.owners, [("Deployment".to_owned(), owner.clone(), true)]);
     }
 
-    // The daemon comes in a pod of another ReplicaSet of the same Deployment; one zone's room has changed while nobody looked.
+    // The daemon comes in a pod of another ReplicaSet of the same Deployment; meanwhile one zone's capacity has changed.
     scene.rooms(&[("z1", 10), ("z2", 25), ("z3", 0)]);
     let pod = scene.rolled_out(OURS).await;
     let daemon = scene.ours(&pod).await;

@@ -30,7 +30,7 @@ async fn led_by(world: &World, ours: bool) {
     world.lease_held_by(&names::lease(world.driver_name()), what, holds).await;
 }
 
-/// The driver was asked for the same each time.
+/// The driver got the same request each time.
 fn assert_asked_alike(world: &World, cut: &Cut) {
     let calls = world.cuts(cut);
     assert!(calls.len() > 1 && calls.iter().all(|call| call.cut == calls[0].cut), "{calls:#?}");
@@ -56,7 +56,7 @@ async fn a_snapshot_that_one_has_begun_is_finished_by_the_other_with_the_same_re
     assert!(has_finalizer(&world.look("VolumeSnapshotContent", &first.content).await, BOUND), "{content:#}");
     assert_asked_alike(&world, &first);
 
-    // And back; the snapshot is deleted while nobody leads.
+    // And back; the snapshot is deleted while no process leads.
     world.driver().inject(unanswered());
     let second = world.cut("second", &source, &class).await;
     world.cut_times(&second, 1).await;

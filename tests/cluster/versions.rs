@@ -42,7 +42,7 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let resizer = version("resizer", "github.com/kubernetes-csi/external-resizer/v2");
     let snapshotter = version("snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8");
     assert_eq!([told("csi-resizer"), told("csi-snapshotter")], [resizer.clone(), snapshotter.clone()]);
-    // Somebody's own server may be of any version.
+    // A user's own server may have any version.
     if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
         let server = crate::shared().await.client().await.apiserver_version().await.unwrap();
         assert_eq!(server.git_version, kubernetes);

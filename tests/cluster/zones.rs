@@ -45,7 +45,7 @@ async fn until_told(world: &World, class: &str, expected: [&str; 3]) {
     .await;
 }
 
-/// Where the driver was asked to make volumes, first choice of each call, in order.
+/// The first preferred segment of each CreateVolume call, in order.
 fn asked(world: &World) -> Vec<String> {
     let calls = world.driver().calls_of(Method::CreateVolume).into_iter();
     calls
@@ -93,7 +93,7 @@ async fn a_stateful_set_spreads_over_the_zones_that_have_room_and_the_one_withou
                 "accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": room } }] } }))
         .await;
 
-    // Two of the three find their place; the third is told why it does not.
+    // Two of the three find their place; the third gets an Event that says why not.
     let pods: Vec<String> = (0..3).map(|i| format!("{set}-{i}")).collect();
     let nodes = || async {
         let all = world.namespaced::<Pod>().list(&ListParams::default()).await.unwrap().items;

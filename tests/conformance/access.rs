@@ -15,7 +15,7 @@ fn question() -> Value {
         "resourceAttributes": {"group": "storage.k8s.io", "resource": "volumeattachments", "verb": "patch"}}})
 }
 
-/// Makes an attachment, of which the transcript isn't told.
+/// Creates an attachment that is not in the transcript.
 async fn attachment(case: &Case) {
     let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "CASE-va"},
         "spec": {"attacher": "CASE.csi.example.com", "nodeName": "CASE-node", "source": {"persistentVolumeName": "CASE-pv"}}});

@@ -18,7 +18,7 @@ use super::transcript::Transcript;
 
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Something that a test has done to a server from behind.
@@ -32,9 +32,9 @@ type Admit = Arc<dyn Fn(String, String, String) -> BoxFuture<'static, String> + 
 pub(crate) struct Server {
     /// As an administrator.
     pub(crate) client: kube::Client,
-    /// As nobody: with no credentials of its own.
+    /// Anonymous: without credentials.
     pub(crate) stranger: kube::Client,
-    /// Lets somebody in.
+    /// Grants rights to a user.
     pub(crate) admit: Admit,
     /// Forgets old versions.
     pub(crate) forget: Deed,
@@ -156,12 +156,12 @@ impl Case {
         case
     }
 
-    /// From here on nobody in particular asks: there is no token.
+    /// From here on the requests have no token.
     pub(crate) fn as_nobody(&mut self) {
         self.caller = Caller::Nobody;
     }
 
-    /// From here on somebody asks whose token the server has not issued.
+    /// From here on the requests have a token that the server has not issued.
     pub(crate) fn as_bearer_of(&mut self, token: &str) {
         self.caller = Caller::Bearer { token: token.to_owned(), called: format!("the bearer of {token}") };
     }
@@ -180,7 +180,7 @@ impl Case {
         self.caller = Caller::Administrator;
     }
 
-    /// From here on the transcript tells of `managedFields`.
+    /// From here on the transcript has `managedFields`.
     pub(crate) fn tell_managed_fields(&mut self) {
         self.transcript.managed_fields = true;
     }
@@ -331,7 +331,7 @@ impl Case {
         seen
     }
 
-    /// Takes the last watch out of the transcript: it is asked for again.
+    /// Removes the last watch from the transcript: it is requested again.
     pub(crate) fn untell(&mut self) {
         self.transcript.withdraw();
     }

@@ -32,12 +32,12 @@ use serde_json::Value;
 
 use dialogue::{Answer, Case};
 
-/// A POST of which the transcript isn't told: its answer is never the same twice.
+/// A POST that is not in the transcript: its answer is never the same twice.
 async fn untold(case: &Case, path: &str, body: Value) -> Answer {
     case.ask(&Method::POST, path, "application/json", &[], Some(&body)).await
 }
 
-/// A GET of which the transcript isn't told.
+/// A GET that is not in the transcript.
 async fn fetch(case: &Case, path: &str) -> Answer {
     case.ask(&Method::GET, path, "", &[], None).await
 }

@@ -33,7 +33,7 @@ pub(crate) async fn a_provisioned_volume_is_kept_as_it_is(server: &Server) {
     let mut case = Case::begin(server).await;
     let made = case.post(VOLUMES, provisioned("CASE-a")).await;
     assert_eq!((made.code, made.text("/spec/claimRef/name")), (201, "a"));
-    // A second one of the same name tells nothing about the first.
+    // A second one of the same name says nothing about the first.
     assert_eq!(case.post(VOLUMES, provisioned("CASE-a")).await.text("/reason"), "AlreadyExists");
     let bound = json!({"status": {"phase": "Bound"}});
     assert_eq!(case.patch(PatchType::Merge, &format!("{VOLUMES}/CASE-a/status"), bound).await.code, 200);

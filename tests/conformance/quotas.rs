@@ -89,7 +89,7 @@ pub(crate) async fn a_quota_of_attributes_classes_counts_who_names_one(server: &
     case.patch(PatchType::Merge, &status, bound).await;
     let wish = json!({"spec": {"volumeAttributesClassName": "gold"}});
     assert_eq!(case.patch(PatchType::Merge, &path, wish).await.code, 403);
-    // Whoever writes the status may name it.
+    // A writer of the status may name it.
     let begun = json!({"status": {"modifyVolumeStatus": {"status": "InProgress",
         "targetVolumeAttributesClassName": "gold"}}});
     assert_eq!(case.patch(PatchType::Merge, &status, begun).await.code, 200);

@@ -65,7 +65,7 @@ pub(crate) async fn an_error_has_a_code_and_a_time(server: &Server) {
     let error = |code: i64| json!({"status": {"attachError": {"message": "no", "time": "2026-01-01T00:00:00Z", "errorCode": code}}});
     assert_eq!(case.patch(PatchType::Merge, &status, error(8)).await.code, 200);
     assert_eq!(case.patch(PatchType::Merge, &status, error(-1)).await.code, 422);
-    // A client that makes up a status without `attached` is told nothing, and gets false.
+    // A client that writes a status without `attached` gets no error, and false.
     case.patch(PatchType::Merge, &status, json!({"status": null})).await;
     case.patch(PatchType::Merge, &status, json!({"status": {"attached": "yes"}})).await;
     case.patch(PatchType::Merge, &status, json!({"status": {"attachError": {"time": "yesterday"}}})).await;

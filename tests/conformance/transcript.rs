@@ -21,7 +21,7 @@ pub(crate) struct Transcript {
     seen: BTreeMap<&'static str, Vec<String>>,
     /// Where the last watch begins in the text.
     begun: usize,
-    /// Whether `managedFields` are told.
+    /// Whether `managedFields` are shown.
     pub(crate) managed_fields: bool,
 }
 
@@ -35,7 +35,7 @@ impl Transcript {
         self.begun = self.text.len();
     }
 
-    /// It is not told after all.
+    /// It is left out after all.
     pub(crate) fn withdraw(&mut self) {
         self.text.truncate(self.begun);
     }
@@ -117,7 +117,7 @@ impl Transcript {
             }
             ("continue", Value::String(token)) if !token.is_empty() => self.numbered("CONTINUE", token).into(),
             ("message", Value::String(text)) => self.clean(&plain(text)).into(),
-            // The same fault twice is told once.
+            // The same fault is shown once.
             ("causes", Value::Array(causes)) => {
                 let mut distinct: Vec<Value> = Vec::new();
                 for cause in causes.iter().map(|cause| self.normal(cause)) {
@@ -137,7 +137,7 @@ impl Transcript {
     fn list_metadata(&mut self, metadata: &Value) -> Value {
         let version = metadata["resourceVersion"].as_str().unwrap_or_default();
         let is_page = metadata.get("continue").is_some_and(|token| *token != "");
-        // That the pages of one list have one version is told.
+        // The transcript shows that the pages of one list have one version.
         let version = if is_page { self.numbered(PAGED, version) } else { OF_THE_LIST.to_owned() };
         let others = metadata.as_object().into_iter().flatten().filter(|(key, _)| *key != "resourceVersion");
         let mut normal: Value = others.map(|(key, value)| (key.clone(), self.member(key, value))).collect();

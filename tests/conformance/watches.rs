@@ -77,7 +77,7 @@ pub(crate) async fn bookmarks_of_a_running_watch_tell_how_far_the_store_has_come
     let version = metadata["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
     assert!(version.is_some_and(|version| version >= last), "{version:?} {last}");
     assert!(metadata.get("annotations").is_none(), "it is not the end of the initial events");
-    // None for whoever has not asked for them.
+    // None for a client that has not requested them.
     let events = case.watch(&format!("{path}&timeoutSeconds=4"), 2).await;
     assert_eq!(kinds(&events), ["ADDED"]);
     case.end("bookmarks_of_a_running_watch_tell_how_far_the_store_has_come");

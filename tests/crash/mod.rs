@@ -34,7 +34,7 @@ use boundary::{Boundary, Moment, distinct, moments};
 use play::{Death, Outcome, play};
 use scenario::Scenario;
 
-/// How many violations are told before the rest is only counted.
+/// The number of violations that are printed; the rest is only counted.
 const TOLD: usize = 3;
 /// Runtimes at once, each on its own thread.
 const THREADS: usize = 2;

@@ -83,7 +83,7 @@ struct Play {
     start: Instant,
     /// When the scenario's act began.
     acted: Duration,
-    /// Counts what others than lease holders change, and what the driver is asked.
+    /// Counts the writes of processes without the Lease, and the calls to the driver.
     activity: Arc<AtomicU64>,
     /// Whether requests may come that were sent long ago.
     is_late: Arc<AtomicBool>,
@@ -186,7 +186,7 @@ impl Play {
         self.daemons[life].take().unwrap().kill();
     }
 
-    /// Starts a process that nobody has heard of before.
+    /// Starts a process with a new name.
     async fn start_daemon(&mut self) {
         let name = host(self.daemons.len());
         for peer in [API_HOST, DRIVER_HOST] {

@@ -50,7 +50,7 @@ pub(crate) struct Scenario {
     pub(crate) faults: fn() -> Vec<Fault>,
     /// What is done. From here on the daemon dies.
     pub(crate) act: fn(&World),
-    /// How the claims end if nobody dies.
+    /// The end of the claims if no daemon dies.
     pub(crate) undisturbed: Vec<(&'static str, End)>,
     /// What people do while no daemon works.
     pub(crate) meanwhile: fn(&World),
@@ -105,7 +105,7 @@ impl Scenario {
         Self { name, section, ..self.clone() }
     }
 
-    /// Whether the driver is asked only for what the journal holds.
+    /// Whether each call to the driver is in the journal.
     pub(crate) fn is_durable(&self) -> bool {
         !self.section.contains(NO_JOURNAL)
     }

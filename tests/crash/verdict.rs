@@ -22,7 +22,7 @@ const SOURCE_FINALIZERS: [&str; 2] = [
     "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection",
 ];
 
-/// Where a content tells of its snapshot.
+/// The fields in which a content describes its snapshot.
 const HANDLE: &str = "/status/snapshotHandle";
 /// What a content has while a snapshot may be on its way.
 const UNANSWERED: [&str; 2] =
@@ -119,7 +119,7 @@ fn is_of(state: &State, handle: &str, name: &str) -> bool {
 
 fn may_be_deleted(trace: &Trace, world: &World, handle: &str) {
     let told = world.volumes().into_iter().find(|it| text(it, "/spec/csi/volumeHandle") == handle);
-    // Without a volume object nobody can use it.
+    // Without a PersistentVolume no pod can use it.
     let Some(volume) = told else { return };
     if text(&volume, "/status/phase") != "Released" {
         trace.violate(Invariant::P3, format_args!("{handle} is deleted while {} is not released", name(&volume)));

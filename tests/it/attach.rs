@@ -47,7 +47,7 @@ async fn the_publish_context_becomes_the_attachment_metadata_and_goes_with_the_v
     let publication = &state.volumes()[&world.handle(&volume)].published[&world.node_id(&node)];
     assert_eq!(status.attachment_metadata.unwrap_or_default(), publication.context);
 
-    // Somebody else's finalizer keeps the object: then the status says that the volume is detached.
+    // Another controller's finalizer keeps the object: then the status says that the volume is detached.
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
     world.detach(&attachment).await;
@@ -70,7 +70,7 @@ async fn volumes_are_attached_side_by_side() {
     for method in [publish, unpublish] {
         world.driver().inject(Fault::on(method, Action::Hold).times(12));
     }
-    // None is answered before all have been asked for.
+    // The driver answers none before it has all calls.
     let all_at_once = async |method| {
         let is_held = |call: &Call| call.method == method && call.ended.is_none();
         let twelve = |driver: &Driver| driver.calls().iter().filter(|call| is_held(call)).count() == 12;

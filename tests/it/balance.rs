@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// The calls that asked for a change, so far.
+    /// The calls for a change, so far.
     pub(crate) fn changing_calls(&self) -> Vec<Arc<Call>> {
         let mut calls = self.driver().calls();
         calls.retain(|call| matches!(call.method, Method::ControllerPublishVolume | Method::ControllerUnpublishVolume));

@@ -33,9 +33,9 @@ impl Outage {
 pub(crate) enum Line {
     /// They arrive.
     Up,
-    /// Every connection is closed, and every new one at once: somebody says no.
+    /// Every connection is closed, and every new one at once: a refusal.
     Cut,
-    /// They are held back, and nobody is told: a switch that lost its memory.
+    /// They are held back without a sign: a switch that lost its memory.
     Dead,
 }
 

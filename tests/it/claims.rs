@@ -38,7 +38,7 @@ impl World {
         self.supplied_with(claim).await
     }
 
-    /// What the driver was asked to make this volume from.
+    /// The source in the driver's call for this volume.
     pub(crate) fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
         let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.clone().unwrap();
         asked.volume_content_source?.r#type

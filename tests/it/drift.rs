@@ -116,7 +116,7 @@ async fn a_volume_that_comes_back_while_its_attachment_goes_is_detached_again() 
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, volume, attachment) = world.attached_anew().await;
-    // Somebody else's finalizer keeps the attachment around.
+    // Another controller's finalizer keeps the attachment.
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
     world.detach(&attachment).await;

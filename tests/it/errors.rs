@@ -318,7 +318,7 @@ async fn an_attachment_that_is_gone_when_its_attempt_fails_does_not_stay_in_the_
     world.driver().inject(hang);
     let attachment = world.attach(&volume, &node).await;
     world.driver_until("asked", |_| world.publishes(&volume).len() == 1).await;
-    // By force, as somebody may who has given up on it.
+    // By force, as a user may do who has given up.
     world.detach(&attachment).await;
     world.drop_finalizer::<VolumeAttachment>(&attachment, 0).await;
     world.gone::<VolumeAttachment>(&attachment).await;

@@ -98,7 +98,7 @@ async fn what_is_lost_and_what_is_attached_and_should_not_be_is_no_balance() {
     there.attached(&world).await;
     world.balanced().await;
     daemon.stop().await.unwrap();
-    // From here on nobody does anything.
+    // From here on nothing happens.
     let missed = async || world.imbalance().await.expect("no balance");
     let lost = Load::put(&world, &node, "lost", 1).await;
     assert!(missed().await.contains(&lost.attachments[0]));
@@ -119,7 +119,7 @@ async fn an_api_server_that_restarts_in_the_middle_of_the_work_costs_nothing_but
     let daemon = world.daemon(json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
-    // The driver answers when there is nobody to tell.
+    // The driver answers when no daemon waits for the answer.
     world.ground().restart_api(|| world.driver().release()).await;
     // As long as it was away, each retry asked the driver again: what cannot be recorded is not taken for done.
     let before = world.changing_calls();
@@ -358,7 +358,7 @@ async fn a_right_to_list_that_is_taken_away_from_a_running_daemon_is_told_and_go
     misses(&World::alone().await, "list", true).await;
 }
 
-/// Deletes an attachment as somebody in a hurry does: finalizers and all.
+/// Deletes an attachment together with its finalizers, as a user in a hurry does.
 async fn force_away(world: &World, attachment: &str) {
     world.detach(attachment).await;
     world.merge_patch::<VolumeAttachment>(attachment, json!({ "metadata": { "finalizers": null } })).await;

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-/// The body of what the server answers, whatever its status.
+/// The body of the server's answer, whatever its status.
 pub(crate) async fn get(server: &Dial, path: &str) -> String {
     let io = TokioIo::new(server.dial().await.unwrap());
     let (mut sender, connection) = http1::handshake(io).await.unwrap();

@@ -8,7 +8,7 @@ use super::{World, until_some};
 /// Where the daemons keep them.
 const NAMESPACE: &str = "kube-system";
 
-/// Who holds a Lease, if anybody does.
+/// The holder of a Lease, if there is one.
 pub(crate) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|it| !it.is_empty())
 }

@@ -40,7 +40,7 @@ async fn m23_a_volume_is_attached_by_the_driver_that_has_taken_its_plugin_over_a
     assert!(object.finalizers().contains(&world.finalizer()), "the in-tree volume has the finalizer");
     world.detached(&attachment).await;
     assert!(!world.is_published(&volume, &node));
-    // M4: nobody says that the volume is migrated, so it does not keep the finalizer.
+    // M4: no annotation says that the volume is migrated, so it does not keep the finalizer.
     world.until(&volume, "released", |it: &PersistentVolume| !it.finalizers().contains(&world.finalizer())).await;
 
     let foreign = world.volume_with("other", in_tree("awsElasticBlockStore", &json!({ "volumeID": "vol-1" }))).await;

@@ -17,7 +17,7 @@ use crate::world::{World, until_some};
 /// A namespace that every cluster has. The other one of these scenarios is `default`.
 const OTHER: &str = "kube-public";
 const FAILED: &str = "controller_persistentvolumeclaim_provision_failed_total";
-/// What a claim is told whose source's namespace has not agreed.
+/// The error of a claim without a grant for its source.
 const DENIED: &str = "no ReferenceGrant in namespace";
 
 /// A cluster that lets claims name such sources, and a class.
@@ -153,7 +153,7 @@ async fn a_source_of_another_namespace_is_not_followed_while_that_is_off_and_the
     let first = world.daemon_on("first", crate::supplier::supplier(json!({}))).await;
     let source = claim_elsewhere(&world, "source", &class, json!({})).await;
     supplied_elsewhere(&world, &source).await;
-    // By name: other scenarios have claims there, too, which nobody must have.
+    // By name: other scenarios have claims there, too, which are not granted.
     let named = json!({ "group": "", "kind": "PersistentVolumeClaim", "name": source });
     grant(&world, "grant", OTHER, "default", named).await;
     let clone = clone_of(&world, "clone", &class, &source).await;

@@ -343,7 +343,7 @@ async fn r57_claims_of_in_tree_plugins_that_the_driver_has_not_taken_over_are_le
         json!({"metadata": {"annotations": annotations}})
     };
     let plain = world.claim("plain", &class, plugin(json!({}))).await;
-    // Whatever somebody has written on the claim: the class says whose it is.
+    // The class says whose claim it is, whatever annotations it has.
     let ours = json!({names::ANNOTATION_MIGRATED_TO: world.driver_name()});
     let claimed = world.claim("claimed", &class, plugin(ours)).await;
     world.events_are_out("fence").await;
@@ -432,7 +432,7 @@ async fn a_final_error_is_told_once_and_leaves_no_entry() {
     world.driver().clear_faults();
     world.supplied_with(&claim).await;
     world.journal_is_empty().await;
-    // Events are written in order: when the next one is there, all that is told of the failure is.
+    // Events are written in order: when the next one is there, so are all Events of the failure.
     let told = world.claim_told(&claim, "ProvisioningSucceeded", "").await;
     let failures = told.iter().filter(|it| it.reason.as_deref() == Some("ProvisioningFailed")).count();
     assert_eq!(failures, 1, "{told:#?}");

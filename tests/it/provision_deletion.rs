@@ -121,7 +121,7 @@ async fn r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_delete
         })
         .await;
     assert!(left.finalizers().iter().any(|it| it == "example.com/another"), "{left:#?}");
-    // An edit of what is left wakes nobody to delete it again.
+    // An edit of the remaining object causes no second deletion.
     let touch = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
     world.merge_patch::<PersistentVolume>(&volume.name_any(), touch).await;
     world.merge_patch::<PersistentVolume>(&volume.name_any(), json!({"metadata": {"finalizers": null}})).await;
@@ -136,7 +136,7 @@ async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_
     let _daemon = world.supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let policy = json!({"persistentVolumeReclaimPolicy": "Delete", "storageClassName": class});
-    // One that no claim has is nobody's to delete.
+    // A volume without a claim is not deleted.
     let free = world.volume_with("free", policy.clone()).await;
     let volume = world.volume_with("pv", policy).await;
     let claim = world.claim("claim", &class, json!({"spec": {"volumeName": volume}})).await;

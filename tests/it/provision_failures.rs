@@ -63,7 +63,7 @@ async fn an_api_server_that_restarts_while_claims_come_and_go_costs_nothing_but_
     // The driver holds none of these: the end of the server meets each at another step.
     fewer.delete(&world).await;
     let more = Burst::ask(&world, &class, "more", 4).await;
-    // The driver answers when there is nobody to tell.
+    // The driver answers when no daemon waits for the answer.
     world.ground().restart_api(|| world.driver().release()).await;
     world.serving(&daemon).await;
     more.provisioned(&world).await;
@@ -229,7 +229,7 @@ async fn a_lease_that_is_deleted_by_hand_while_claims_come_and_go_is_made_again_
     came_and_went(&world, &load, 1, &[]).await;
 }
 
-/// Whether a status page tells which right is missing.
+/// Whether a status page names the missing right.
 fn tells(status: &Value, verb: &str, resource: &str) -> bool {
     let page = status.to_string().replace('\\', "");
     verb.split('|').any(|verb| page.contains(&format!("cannot {verb} resource \"{resource}\"")))

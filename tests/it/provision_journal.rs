@@ -40,7 +40,7 @@ impl World {
         claims
     }
 
-    /// How often the driver was asked for the volume of a claim.
+    /// How often the driver was called for the volume of a claim.
     pub(crate) async fn times_asked(&self, claim: &str) -> usize {
         self.driver().creates_of(&self.volume_name(claim).await).len()
     }
@@ -103,7 +103,7 @@ async fn a_successor_asks_the_same_for_all_that_was_begun_and_the_volumes_are_th
     let claims = world.begun(&class, 10).await;
     first.kill();
     assert_eq!(world.journal().await.len(), claims.len());
-    // Nothing of what the requests were made from is there any more.
+    // None of the objects exists any more from which the requests were built.
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.all::<k8s_openapi::api::core::v1::Node>().delete(&node, &DeleteParams::default()).await.unwrap();
     let (gone, kept) = claims.split_at(3);
@@ -284,7 +284,7 @@ async fn each_node_has_segments_of_its_own_and_finds_there_what_it_had_begun() {
     world.on_node(&claims[1], &locals[1]).await;
     world.journal_is_empty().await;
     locals[0].driver_until("nothing is left", |it| it.state().volumes().is_empty()).await;
-    // The same once more, and the deletion of what nobody wants.
+    // The same once more, and the deletion of the unwanted volume.
     assert_eq!(locals[0].changes().len(), before[0] + 2);
     assert_eq!(locals[1].changes().len(), before[1] + 1);
 }
@@ -375,7 +375,7 @@ async fn an_entry_whose_volume_another_object_names_ends_and_the_volume_stays() 
     let class = world.class("class", json!({})).await;
     let begun = world.begun(&class, 1).await.remove(0);
     first.kill();
-    // Somebody finds the volume in the storage and rescues it, and the claim is deleted.
+    // A user finds the volume in the storage and rescues it, and the claim is deleted.
     let handle = world.driver().state().volumes().keys().next().unwrap().clone();
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
     world.delete_claim(&begun).await;

@@ -60,7 +60,7 @@ impl World {
         self.write_entries(&self.segment(0), &made.entry).await;
     }
 
-    /// The volume is there, nobody was asked for it again, and no PersistentVolume names it.
+    /// The volume exists, the driver was not called for it again, and no PersistentVolume names it.
     async fn is_kept(&self, made: &Made) {
         assert!(self.driver().state().volumes().contains_key(&made.handle), "the data is gone");
         assert_eq!(self.times_asked(&made.claim).await, 1, "it was created a second time");

@@ -131,7 +131,7 @@ async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
     world.claim_gone(&claim).await;
     world.forgotten(&claim).await;
     let asked = world.driver().creates_of(&format!("pvc-{uid}")).len();
-    // Another claim goes the whole way; that one was not asked for again.
+    // Another claim goes the whole way; the first one was not requested again.
     world.driver().clear_faults();
     let next = world.claim("next", &class, json!({})).await;
     world.supplied_with(&next).await;

@@ -84,7 +84,7 @@ impl Local {
         self.driver.calls().into_iter().filter(changing).collect()
     }
 
-    /// Asserts that its driver was never asked for a volume, nor to take one away.
+    /// Asserts that its driver was never called to create or delete a volume.
     pub(crate) fn assert_left_alone(&self) {
         assert_eq!(crate::world::brief(&self.changes()), Vec::<String>::new(), "{}", self.node);
     }
@@ -183,7 +183,7 @@ async fn a_claim_goes_where_there_is_room_and_waits_until_there_is_some() {
     world.on_node(&claim, &large).await;
     small.assert_left_alone();
 
-    // Nobody has room for this one, until somebody has: the Go sidecar would not look again.
+    // At first no node has room for this one: the Go sidecar would not look again.
     let huge = world.claim("huge", &class, of(50)).await;
     let asked = |driver: &Driver| driver.calls_of(Method::GetCapacity).len() > 2;
     small.driver_until("the room is looked for again", asked).await;
@@ -220,7 +220,7 @@ async fn claims_without_a_node_are_left_alone_where_immediate_binding_is_off() {
     world.on_node(&waiting, &local).await;
     let left = world.claim_now(&immediate).await;
     assert!(phase(&left) == "Pending" && !left.annotations().contains_key(SELECTED_NODE));
-    // Once somebody says where, it is provisioned like any other.
+    // Once a node is selected, it is provisioned like any other.
     world.select(&immediate, Some(&local.node)).await;
     world.on_node(&immediate, &local).await;
 }
@@ -392,7 +392,7 @@ async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
     }
     let elsewhere = world.claim("elsewhere", &class, json!({})).await;
     world.on_node(&elsewhere, &quick).await;
-    // One of another provisioner, one that waits for a pod, and one that is gone before anybody has taken it.
+    // A claim of another provisioner, one that waits for a pod, and one that is gone before a daemon has taken it.
     let foreign = world.class("foreign", json!({ "provisioner": "other.csi.example.com" })).await;
     world.claim("foreign", &foreign, json!({})).await;
     let waiting = world.waiting_class("waiting", json!({})).await;

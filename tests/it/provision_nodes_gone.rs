@@ -36,7 +36,7 @@ async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that
         let world = World::of_nodes().await;
         let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
         let daemon = lost.daemon(&world, json!({})).await;
-        // It has taken the claim, and its driver has begun the volume: nobody knows how far.
+        // It owns the claim, and its driver has begun the volume; how far is not known.
         lost.driver.inject(unanswered());
         let class = world.class("class", json!({})).await;
         let claim = world.claim("claim", &class, json!({})).await;
@@ -177,7 +177,7 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
         other.driver.inject(create(Action::Hold));
         let _successor = other.daemon(&world, json!({})).await;
         other.driver_until("the other is asked for it", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
-        // The first daemon has heard of that once it has heard of what came later.
+        // The first daemon has seen that once it has seen a later change.
         let later = world.claim("later", &class, json!({})).await;
         world.select(&later, Some(&other.node)).await;
         other.driver_until("the other is asked for both", |it| it.calls_of(Method::CreateVolume).len() == 2).await;

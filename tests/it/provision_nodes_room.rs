@@ -20,7 +20,7 @@ use crate::world::wait::asked;
 
 /// Where the daemons' pods are, and their capacity objects.
 const NAMESPACE: &str = "kube-system";
-/// Of the pods' owner, which nobody looks up.
+/// The pods' owner, which is never looked up.
 const OWNER_UID: &str = "11111111-2222-3333-4444-555555555555";
 
 /// The capacity objects of this world, by node or zone.
@@ -196,7 +196,7 @@ async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
     let early = world.claim("early", &class, json!({})).await;
     world.on_node(&early, &local).await;
 
-    // Somebody has moved the machine, and told its driver.
+    // The machine has moved, and its driver reports so.
     let (moved, id) = (world.name("moved"), world.node_id(&local.node));
     local.driver.change_profile(|profile| {
         profile.nodes.get_mut(&id).unwrap().segments = [(ZONE.to_owned(), moved.clone())].into();

@@ -21,7 +21,7 @@ impl World {
         }
     }
 
-    /// How many Events on a claim say so.
+    /// How many Events on a claim have this reason.
     async fn times_told(&self, claim: &str, reason: &str, text: &str) -> usize {
         let events = self.events_on(&self.claim_uid(claim).await).await;
         events.iter().filter(|event: &&Event| says(event, reason, text)).count()

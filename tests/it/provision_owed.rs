@@ -60,7 +60,7 @@ async fn a_claim_whose_volume_has_gone_to_another_under_its_own_name_ends_when_i
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let name = world.volume_name(&claim).await;
     let handle = world.driver().state().volumes().keys().next().unwrap().clone();
-    // Somebody finds it in the storage, and gives it to another claim under the name that it would have had.
+    // A user finds it in the storage, and gives it to another claim under the name that it would have had.
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": name } })).await;
     let mut object = objects::volume(&name, world.driver_name(), &handle);
     let owner = json!({ "namespace": "default", "name": other, "uid": world.claim_uid(&other).await });
@@ -88,7 +88,7 @@ async fn a_volume_that_is_stored_under_a_name_of_another_configuration_is_not_ma
     let claim = world.claim("claim", &class, json!({})).await;
     let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
     world.driver().seed(["already"]);
-    // Smaller than the claim wants, so that nobody binds it.
+    // Smaller than the claim requests, so that the PV controller does not bind it.
     let mut object = objects::volume(&name, world.driver_name(), "already");
     let owner = json!({ "namespace": "default", "name": claim, "uid": uid });
     let mut spec = json!({ "persistentVolumeReclaimPolicy": "Retain", "storageClassName": class, "claimRef": owner });

@@ -128,7 +128,7 @@ async fn what_nobody_watches_is_looked_for_again_after_half_a_minute_at_the_late
     world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
     let away = world.class("away", secret_at(&world.name("nowhere"), "default")).await;
     let attributes = json!({"spec": {"volumeAttributesClassName": world.name("gold")}});
-    // Of what is watched the watch tells.
+    // A watched object's change comes by its watch.
     let missing = json!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": world.name("nothing")}}});
     let waiting = [
         (world.claim("secretless", &away, json!({})).await, true),
@@ -261,7 +261,7 @@ async fn what_was_begun_with_a_secret_that_is_gone_is_ended_without_it_if_the_co
     world.delete_claim(&claim).await;
     world.drop_secret(&secret).await;
     world.driver().clear_faults();
-    // A no of the driver is no last word of what it has made with the secret.
+    // The driver's refusal is not final for the volume that it created with the secret.
     let _second = world.daemon_on("second", supplier(json!({"deleteWithoutSecret": true}))).await;
     let asked = world.driver().calls_of(Method::CreateVolume).len();
     world.asked(&claim, asked + 1).await;

@@ -56,7 +56,7 @@ impl World {
         asked("the snapshot goes", async || api.get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
 
-    /// Takes a snapshot and its content away, whoever holds them.
+    /// Removes a snapshot and its content, with all finalizers.
     async fn force_snapshot_away(&self, name: &str) {
         for kind in ["VolumeSnapshotContent", SNAPSHOT] {
             let api = self.installed_kind(kind);
@@ -68,7 +68,7 @@ impl World {
         self.snapshot_gone(name).await;
     }
 
-    /// Takes a claim away, whoever holds it.
+    /// Removes a claim, with all finalizers.
     async fn force_claim_away(&self, name: &str) {
         self.delete_claim(name).await;
         self.patch_claim(name, json!({"metadata": {"finalizers": null}})).await;
@@ -357,7 +357,7 @@ async fn a_snapshot_becomes_a_volume_of_another_mode_without_leave_where_that_is
 async fn a_source_that_is_not_there_yet_is_waited_for_and_begins_the_work_when_it_comes() {
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
-    // Nobody waits for a back-off of five minutes here.
+    // This test does not wait for a back-off of five minutes.
     let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
     let class = world.class("class", json!({})).await;
     let clone = world.claim_from("clone", &class, CLAIM, &world.name("source")).await;

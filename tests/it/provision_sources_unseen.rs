@@ -15,7 +15,7 @@ use crate::world::World;
 #[tokio::test]
 async fn a_snapshot_that_the_daemon_does_not_know_yet_is_let_go_of_by_its_restore() {
     let world = World::supplied(|_| {}).await;
-    // Nobody looks for what was left behind.
+    // No sweep looks for finalizers that were left behind.
     let _daemon = world.supplier(json!({"snapshotSweepInterval": "0s"})).await;
     let (class, source, _) = world.supplied_claim().await;
     // The kind itself comes late, and is looked for now and then only.

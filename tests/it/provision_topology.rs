@@ -103,7 +103,7 @@ async fn a_claim_that_lost_its_node_to_a_failure_is_told_of_its_success_however_
 
 #[tokio::test]
 async fn r51_a_pod_goes_to_another_node_when_the_driver_says_that_the_first_is_full() {
-    // Zones that nobody else has: on a shared cluster there are nodes without this driver, too.
+    // Zones of this test alone: a shared cluster also has nodes without this driver.
     let world = World::supplied(zoned([pool("r51-a", 0), pool("r51-b", 100)])).await;
     let _daemon = world.supplier(json!({"strictTopology": true})).await;
     let first = world.node_in("n1", "r51-a").await;

@@ -33,7 +33,7 @@ impl World {
         name
     }
 
-    /// Asserts that the driver has the volume, and was never asked to delete one.
+    /// Asserts that the driver has the volume, and was never called to delete one.
     fn assert_untouched(&self, handle: &str) {
         assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0);
         assert!(self.driver().state().volumes().contains_key(handle), "{handle} is gone");
@@ -57,7 +57,7 @@ async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted()
     let world = World::supplied(|_| {}).await;
     let _daemon = world.supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
-    // Somebody finds it in the storage, and gives it to the claim that waits for it.
+    // A user finds it in the storage, and gives it to the claim that waits for it.
     let handle = world.only_volume();
     let rescue = world.rescue("manual", &handle, deleted_with_its_claim(&class)).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": rescue } })).await;
@@ -191,7 +191,7 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
     let _daemon = world.supplier(slow).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
-    // Retain, and bound to nobody: that is what a rescue looks like.
+    // Retain, and not bound: that is what a rescue looks like.
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
     world.delete_claim(&claim).await;
     let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &rescue));
@@ -327,7 +327,7 @@ async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
-    // Nobody attaches it: no daemon has the role. The object alone says that it is, or may be.
+    // No daemon attaches it, because none has the role. The object alone says that it is attached, or may be.
     let attachment = world.name("attachment");
     let object = objects::attachment(&attachment, world.driver_name(), &twin, &world.name("node"));
     world.create::<VolumeAttachment>(object).await;

@@ -44,7 +44,7 @@ async fn attaches_in_flight_while_their_role_begins_anew_are_neither_lost_nor_do
     let node = world.node("node").await;
     let lease = csi_attacher::lease(world.driver_name());
     let before = held(&world, &lease).await;
-    // The first six are let go only when the role was told to leave.
+    // The first six calls are released only when the role has to stop.
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).times(6));
     let mut volumes = Vec::new();
     let mut attachments = Vec::new();
@@ -113,7 +113,7 @@ async fn a_role_that_is_taken_out_ends_its_work_and_hands_its_lease_back_and_the
     });
     assert!(kinds(&alone.await).contains(&"PersistentVolumeClaim".to_owned()));
 
-    // Nobody leads it here, and nobody should: 0 would be an alarm.
+    // No process leads it here, and none should: 0 would be an alarm.
     let figure = format!("leader_election_master_status{{name=\"{attacher}\"}} NaN");
     let retired = async || world.metrics(&daemon).await.contains(&figure).then_some(());
     asked("a figure that says nothing", retired).await;

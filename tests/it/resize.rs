@@ -26,7 +26,7 @@ async fn z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded() 
     let begun = world.claim_now(&claim).await;
     assert_eq!((at(&begun, STATE), at(&begun, ALLOCATED)), (json!("ControllerResizeInProgress"), json!("2Gi")));
     assert_eq!(conditions(&begun), ["Resizing"]);
-    // Somebody else writes to the claim meanwhile.
+    // Another program writes to the claim meanwhile.
     world.patch_claim(&claim, json!({"metadata": {"labels": {"colour": "blue"}}})).await;
     world.driver().release();
     let grown = world.sized(&claim, "2Gi").await;
@@ -36,7 +36,7 @@ async fn z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded() 
     assert_eq!(world.sizes_asked(), [2.0]);
     assert_eq!(world.reasons(&claim).await, ["Resizing", "VolumeResizeSuccessful"]);
 
-    // The driver makes it larger than it was asked to, and what lies below needs no call.
+    // The driver makes the volume larger than requested, and a request below that size needs no call.
     let larger = Action::Lie(Lie::Size(5 * GIB));
     world.driver().inject(expanding(larger).once());
     world.ask_for(&claim, "3Gi").await;
@@ -71,7 +71,7 @@ async fn z4_z11_z15_z16_a_node_finishes_before_the_next_size_begins() {
     assert!(conditions(&pending).contains(&"FileSystemResizePending".to_owned()));
     assert_eq!(at(&pending, NOT_REQUIRED), json!(null));
     world.claim_told(&claim, "FileSystemResizeRequired", "Require file system resize of volume on node").await;
-    // Whatever comes meanwhile, also another wish, waits.
+    // All later changes wait, also another request.
     world.patch_claim(&claim, json!({"metadata": {"labels": {"colour": "blue"}}})).await;
     world.ask_for(&claim, "3Gi").await;
     world.write_status(&claim, json!({"allocatedResourceStatuses": {"storage": "NodeResizeInProgress"}})).await;

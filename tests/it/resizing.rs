@@ -99,7 +99,7 @@ impl World {
         name
     }
 
-    /// The sizes that the driver was asked for, in gibibytes or parts of it, in the order of the calls.
+    /// The requested sizes, in gibibytes or parts of them, in the order of the calls.
     pub(crate) fn sizes_asked(&self) -> Vec<f64> {
         self.expansions().iter().map(|call| gibibytes(call)).collect()
     }
@@ -177,7 +177,7 @@ impl World {
         at(&self.all::<PersistentVolume>().get(volume).await.unwrap(), "/spec/capacity/storage")
     }
 
-    /// The reasons of the Events on a claim, each as often as it was told.
+    /// The reasons of the Events on a claim, each as often as it was written.
     pub(crate) async fn reasons(&self, claim: &str) -> Vec<String> {
         let uid = self.claim_now(claim).await.uid().unwrap();
         let events = self.events_on(&uid).await;

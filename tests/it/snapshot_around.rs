@@ -61,7 +61,7 @@ async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
     let _daemon = world.daemon(beside(&roles)).await;
     let handle = world.cut_behind("before");
     let class = world.class("class", json!({})).await;
-    // Nobody guards the content of an administrator.
+    // No finalizer protects the content of an administrator.
     let name = world.name("snapshot");
     let reference = json!({"metadata": {"finalizers": [BOUND]}, "spec": {"volumeSnapshotRef": {"name": name}}});
     let content = world.content_by_hand("content", json!({"snapshotHandle": handle}), reference).await;

@@ -154,7 +154,7 @@ async fn s37_what_is_wrong_before_the_driver_is_asked_leaves_nothing_behind() {
 #[tokio::test]
 async fn s48_a_class_or_a_secret_that_comes_later_is_enough() {
     let world = World::snapshotting(|_| {}).await;
-    // Nobody waits for a back-off of five minutes here.
+    // This test does not wait for a back-off of five minutes.
     let _daemon = world.snapshotter(slow()).await;
     let source = world.source("source").await;
     let (class, secret) = (world.name("late"), world.name("secret"));

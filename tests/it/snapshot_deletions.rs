@@ -49,7 +49,7 @@ async fn s2_a_snapshot_that_the_driver_refuses_at_last_goes_without_being_delete
 async fn s3_l11_a_snapshot_that_is_deleted_while_the_driver_cuts_it_goes_as_soon_as_it_is_cut() {
     for waits in [false, true] {
         let world = World::snapshotting(|profile| profile.snapshots_wait = waits).await;
-        // Nobody waits for a back-off of five minutes here.
+        // This test does not wait for a back-off of five minutes.
         let _daemon = world.snapshotter(slow()).await;
         world.driver().inject(cutting(Action::Hold).once());
         let cut = world.cut_anew("cut").await;
@@ -118,7 +118,7 @@ async fn s12_what_is_retained_can_be_deleted_and_stays_at_the_driver() {
     assert!(!is_going(&content));
     world.delete_installed(CONTENT, &cut.content).await;
     world.away(CONTENT, &cut.content).await;
-    // Nobody has ever bound this one.
+    // This one was never bound.
     let handle = world.cut_behind("before");
     let retain = json!({"metadata": {"finalizers": [BOUND]}, "spec": {"deletionPolicy": "Retain"}});
     let unbound = world.content_by_hand("unbound", json!({"snapshotHandle": handle}), retain).await;
@@ -223,7 +223,7 @@ async fn s27_a_content_that_is_deleted_by_hand_and_whose_snapshot_never_was_is_k
 #[tokio::test]
 async fn s30_a_content_that_is_deleted_by_hand_waits_for_its_snapshot_and_then_goes_at_once() {
     let world = World::snapshotting(|_| {}).await;
-    // Nobody waits for a back-off of five minutes here.
+    // This test does not wait for a back-off of five minutes.
     let _daemon = world.snapshotter(slow()).await;
     let cut = world.cut_anew("cut").await;
     let handle = handle_in(&world.ready(&cut).await).unwrap().to_owned();

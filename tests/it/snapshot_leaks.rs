@@ -105,7 +105,7 @@ async fn s41_what_was_asked_is_asked_again_by_a_successor_without_the_class() {
             world.cut_gone(&cut).await;
             world.assert_no_snapshot_left().await;
         } else {
-            // The snapshot-controller tells the snapshot nothing without the class.
+            // Without the class, the snapshot-controller writes nothing on the snapshot.
             world.content_until(&cut.content, "ready", crate::snapshotting::is_ready).await;
             world.assert_no_snapshot_leaked().await;
         }
@@ -189,7 +189,7 @@ async fn s52_l9_a_content_that_is_taken_away_during_the_call_and_made_again_is_c
     world.driver().inject(cutting(Action::Hold).once());
     let cut = world.cut("cut", &source, &class).await;
     world.cut_times(&cut, 1).await;
-    // Somebody strips the finalizer, and the snapshot-controller makes another: the snapshot is still wanted.
+    // A user removes the finalizer, and the snapshot-controller creates another content: the snapshot is still wanted.
     world.delete_installed(CONTENT, &cut.content).await;
     let first = world.look(CONTENT, &cut.content).await["metadata"]["uid"].clone();
     world.edit(CONTENT, &cut.content, json!({"metadata": {"finalizers": null}})).await;

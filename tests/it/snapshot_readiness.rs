@@ -191,7 +191,7 @@ async fn s49_another_id_for_the_same_name_is_told_and_the_first_one_kept() {
 #[tokio::test]
 async fn s50_a_member_is_looked_up_as_soon_as_it_has_its_handles() {
     let world = World::snapshotting(|_| {}).await;
-    // Nobody waits for a back-off of five minutes here.
+    // This test does not wait for a back-off of five minutes.
     let _daemon = world.snapshotter(slow()).await;
     let handle = world.cut_behind("member");
     let source = json!({"volumeHandle": "behind"});

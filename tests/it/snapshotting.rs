@@ -23,15 +23,15 @@ pub(crate) const CLASS: &str = "VolumeSnapshotClass";
 
 /// Holds a content until the driver has no snapshot for it.
 pub(crate) const BOUND: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
-/// On a content: the driver was asked, and has not said its last word.
+/// The annotation of a content for which the driver owes a final answer.
 pub(crate) const BEGUN: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 /// On a content: its snapshot is deleted.
 pub(crate) const DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
-/// On a content: what the driver was asked.
+/// The annotation of a content that holds the request to the driver.
 pub(crate) const INTENT: &str = "csi-control-plane.io/snapshotting";
 /// On a content: the group that it is a member of.
 pub(crate) const MEMBER: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
-/// A finalizer or an annotation of somebody else.
+/// A finalizer or an annotation of another program.
 pub(crate) const THEIRS: &str = "example.com/theirs";
 
 /// The uid of a snapshot that never was.
@@ -61,7 +61,7 @@ pub(crate) fn deleting(action: Action) -> Fault {
     Fault::on(Method::DeleteSnapshot, action)
 }
 
-/// The driver cuts the snapshot, and its answer does not come in time: nobody can say whether it exists.
+/// The driver cuts the snapshot, and its answer does not come in time: the outcome is unknown.
 pub(crate) fn unanswered() -> Fault {
     cutting(Action::DoneButFail { code: tonic::Code::DeadlineExceeded, message: "too slow".to_owned() })
 }
@@ -73,7 +73,7 @@ pub(crate) struct Source {
     pub(crate) handle: String,
 }
 
-/// A snapshot that a user asked for.
+/// A snapshot that a user has requested.
 pub(crate) struct Cut {
     /// The name of the `VolumeSnapshot`.
     pub(crate) snapshot: String,
@@ -81,7 +81,7 @@ pub(crate) struct Cut {
     pub(crate) uid: String,
     /// The name of its content.
     pub(crate) content: String,
-    /// The name by which the driver is asked.
+    /// The name in the driver's call.
     pub(crate) name: String,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn has_finalizer(object: &Value, finalizer: &str) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|it| it.iter().any(|it| it == finalizer))
 }
 
-/// Whether the driver still owes a last word on a content.
+/// Whether the driver still owes a final answer for a content.
 pub(crate) fn is_begun(content: &Value) -> bool {
     annotation(content, BEGUN).is_some()
 }
@@ -251,25 +251,25 @@ impl World {
         self.driver().cuts_of(&cut.name)
     }
 
-    /// Waits until the driver was asked this often to cut a snapshot, and returns the calls.
+    /// Waits until the driver was called this often to cut a snapshot, and returns the calls.
     pub(crate) async fn cut_times(&self, cut: &Cut, times: usize) -> Vec<Arc<Call>> {
         let what = format!("{times} cuts of {}", cut.name);
         self.driver_until(&what, |driver| driver.cuts_of(&cut.name).len() >= times).await;
         self.cuts(cut)
     }
 
-    /// The snapshots that the driver was asked to delete, by their IDs, in the order of the calls.
+    /// The IDs in the calls to delete a snapshot, in their order.
     pub(crate) fn deletions(&self) -> Vec<String> {
         self.driver().calls_of(Method::DeleteSnapshot).into_iter().filter_map(|call| call.snapshot.clone()).collect()
     }
 
-    /// Waits until the driver was asked this often to delete a snapshot.
+    /// Waits until the driver was called this often to delete a snapshot.
     pub(crate) async fn deleted_times(&self, times: usize) {
         let what = format!("{times} deletions");
         self.driver_until(&what, |driver| driver.calls_of(Method::DeleteSnapshot).len() >= times).await;
     }
 
-    /// How often the driver was asked to look a snapshot up.
+    /// How often the driver was called to look a snapshot up.
     pub(crate) fn look_ups(&self) -> usize {
         self.driver().calls_of(Method::ListSnapshots).len() + self.driver().calls_of(Method::GetSnapshot).len()
     }

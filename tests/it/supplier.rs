@@ -32,7 +32,7 @@ pub(crate) fn create(action: Action) -> Fault {
     Fault::on(Method::CreateVolume, action)
 }
 
-/// The driver makes the volume, and its answer does not come in time: nobody can say whether it exists.
+/// The driver creates the volume, and its answer does not come in time: the outcome is unknown.
 pub(crate) fn unanswered() -> Fault {
     create(Action::DoneButFail { code: Code::DeadlineExceeded, message: "too slow".to_owned() })
 }
@@ -124,7 +124,7 @@ impl World {
         (class, claim)
     }
 
-    /// Waits until the driver was asked this often for the volume of a claim, and returns the calls.
+    /// Waits until the driver was called this often for the volume of a claim, and returns the calls.
     pub(crate) async fn asked(&self, claim: &str, times: usize) -> Vec<Arc<Call>> {
         let name = self.volume_name(claim).await;
         self.driver_until("asked for the volume", |driver| driver.creates_of(&name).len() >= times).await;
@@ -143,7 +143,7 @@ impl World {
         self.events_are_out(short).await;
     }
 
-    /// Waits until the Events that the daemon has told of so far are written: they are written in order.
+    /// Waits until the Events of all failures so far are written. They are written in order.
     pub(crate) async fn events_are_out(&self, short: &str) {
         let owner = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: self.driver_name()}}});
         let claim = self.claim(short, &self.name("no-such-class"), owner).await;

@@ -105,7 +105,7 @@ async fn r36_removing_our_finalizer_leaves_the_others_alone() {
     world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
     world.detached(&attachment).await;
     world.delete_volume(&volume).await;
-    // Both controllers let go at the same time.
+    // Both controllers remove their finalizers at the same time.
     world.drop_finalizer::<PersistentVolume>(&volume, 0).await;
     let released =
         world.until(&volume, "released by both", |it: &PersistentVolume| it.finalizers() == ["example.com/keep"]).await;
@@ -168,7 +168,7 @@ async fn a_volume_removed_by_force_is_detached_by_what_was_recorded() {
     let world = World::new().await;
     let _daemon = world.daemon(json!({})).await;
     let (node, volume, attachment) = world.attached_anew().await;
-    // Somebody strips every finalizer, as desperate people do.
+    // A user removes every finalizer, as desperate people do.
     world.delete_volume(&volume).await;
     world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;
     world.gone::<PersistentVolume>(&volume).await;

@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Takes one finalizer off an object, whoever's it is.
+    /// Removes one finalizer from an object, whichever controller's it is.
     pub(crate) async fn drop_finalizer<K>(&self, name: &str, at: usize)
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + DeserializeOwned,

@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// For any one answer. A browser that starts on a machine that does a lot else takes its time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at a page that tells nothing of itself.
+/// The pause between two looks at a page, which reports nothing by itself.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// What the browser is called where there is one.
 const NAMES: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
 
-/// The browser reads what it is told from descriptor 3 and answers on 4.
+/// The browser reads commands from descriptor 3 and answers on 4.
 const ONTO_PIPES: &str = r#"exec 3<&0 4>&1 0</dev/null 1>&2; exec "$@""#;
 
 /// A browser with one page.
@@ -31,7 +31,7 @@ pub(crate) struct Browser {
     from: BufReader<ChildStdout>,
     calls: u64,
     session: Option<String>,
-    /// What it told without being asked, in order.
+    /// The events that it sent, in order.
     events: Vec<Value>,
     _child: Child,
     _profile: TempDir,
@@ -198,7 +198,7 @@ impl Browser {
         all
     }
 
-    /// A picture of what is on the screen.
+    /// A picture of the screen.
     pub(crate) async fn picture(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png"})).await;
         base64::engine::general_purpose::STANDARD.decode(shot["data"].as_str().unwrap()).unwrap()

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::browser::{Browser, PHONE};
 use crate::scene::{Scene, failing, item};
 
-/// When the daemon told what is on the page.
+/// When the daemon sent what the page shows.
 const TOLD: &str = "document.querySelector('.when').innerText";
 const PLACE: &str = "Math.round(scrollY)";
 
@@ -24,7 +24,7 @@ async fn opened(scene: &Scene) -> Browser {
     browser
 }
 
-/// Waits until the page has been told anew.
+/// Waits until the page has newer data.
 async fn news(browser: &mut Browser) {
     let told = browser.tell(TOLD).await;
     browser.until("news", &format!("{TOLD} !== {told}")).await;
@@ -48,7 +48,7 @@ async fn news_come_without_a_jump_and_leave_what_is_typed_and_selected() {
 
     // Who copies an error is not disturbed.
     browser.tell("getSelection().selectAllChildren(document.querySelector('.error bdi'))").await;
-    // The answer to what was asked before may still come: it is not shown.
+    // The answer to an earlier request may still come. The page does not show it.
     let (told, asked) = (browser.tell(TOLD).await, browser.events("Network.requestWillBeSent").len());
     scene.work.lock().unwrap().clear();
     for _period in 0..2 {

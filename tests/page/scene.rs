@@ -31,7 +31,7 @@ pub(crate) struct Scene {
 /// How long the daemon has run. Nothing on its page may be older: the README shows it.
 const UPTIME: Duration = Duration::from_secs(5_123);
 
-/// What the provisioner tells of room.
+/// The capacity that the provisioner publishes.
 const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
 /// The queues, and what is in them.
 const TITLES: [(&str, &str); 6] = [
@@ -44,7 +44,7 @@ const TITLES: [(&str, &str); 6] = [
 ];
 
 impl Scene {
-    /// A daemon in the middle of a working day, some of which goes wrong.
+    /// A daemon in the middle of a working day, with some failures.
     pub(crate) async fn busy() -> Self {
         let board = Board::of_a_process_that_ran("0.1.0", Clock::system(), UPTIME);
         let work = Work::default();

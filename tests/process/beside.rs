@@ -81,7 +81,7 @@ fn memory(program: &Program, field: &str) -> u64 {
 async fn n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api() {
     let node = Node::open().await;
     let kubelet = node.kubelet();
-    // What a pod would be told of the API server: nothing may connect to it.
+    // The environment in which a pod finds the API server: nothing may connect there.
     let api = TcpListener::bind("127.0.0.1:0").unwrap();
     api.set_nonblocking(true).unwrap();
     let port = api.local_addr().unwrap().port().to_string();
@@ -176,7 +176,7 @@ async fn l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port() {
     assert!(!changed["restarted"].to_string().contains("registrar"), "{changed}");
     assert!(failures.try_recv().is_err());
 
-    // A role of the cluster cannot come: nothing of what it needs is there.
+    // A role of the cluster cannot be added: nothing that it needs is there.
     config["roles"]["attacher"] = json!({});
     node.write(&config);
     daemon.signal("HUP").await;

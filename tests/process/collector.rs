@@ -125,7 +125,7 @@ impl Collector {
         self.book.lock().unwrap().mood = mood;
     }
 
-    /// How many requests came, whatever became of them.
+    /// The number of requests, whatever their outcome.
     pub(crate) fn requests(&self) -> usize {
         self.book.lock().unwrap().requests
     }

@@ -197,7 +197,7 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
         let families = parse(&answer.body);
         let has = |metric: &Metric| families.get(metric.name).is_some_and(|family| !family.samples.is_empty());
         missing = expected.iter().filter(|metric| !has(metric)).map(|metric| metric.name).collect();
-        // What is missing was asked for just now: a watch's end takes a moment to be noticed.
+        // The missing watch was requested just now: the end of a watch takes a moment to be noticed.
         missing.is_empty().then_some(families)
     });
     let families = families.await;

@@ -61,7 +61,7 @@ impl Burst {
         }
     }
 
-    /// The claims' uids, of which the volumes' names are made.
+    /// The claims' uids, which are in the volumes' names.
     fn uids(&self) -> BTreeSet<String> {
         self.0.iter().filter_map(|(_, volume)| volume.strip_prefix("pvc-").map(str::to_owned)).collect()
     }

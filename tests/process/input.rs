@@ -22,7 +22,7 @@ roles:
   painter:
 ";
 
-/// Key, line, and what the user is told.
+/// Key, line, and the message for the user.
 const FAULTS: &[(&str, usize, &str)] = &[
     ("csi.timeout", 2, "15s"),
     ("csi.sockt", 3, "unknown key"),

@@ -84,7 +84,7 @@ async fn is_visible(daemon: &Program, reason: &str) {
 #[tokio::test]
 async fn an_api_that_cannot_be_reached_is_waited_for() {
     let theatre = Theatre::open().await;
-    // Bound as long as the test lasts, so that nobody else takes the port, and nobody listens.
+    // Bound for as long as the test lasts, without a listener, so that no other process takes the port.
     let closed = TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = closed.local_addr().unwrap();
@@ -128,7 +128,7 @@ async fn proxy_variables_beside_a_kubeconfig_are_heeded_as_kubectl_heeds_them() 
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let proxy = format!("http://me:secret@{}", closed.local_addr().unwrap());
     let variables = [("HTTPS_PROXY", &*proxy), ("HTTP_PROXY", &proxy), ("NO_PROXY", "127.0.0.1")];
-    // Nobody listens there, and the API is reached all the same.
+    // No process listens there, and the daemon reaches the API all the same.
     let mut daemon = theatre.daemon_under("daemon", &variables, |_| {});
     theatre.attach("pv-1");
     theatre.attached("pv-1").await;

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// What any single thing may take on a machine that does a lot else. Reached only by a test that fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at what can only be asked, not awaited.
+/// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(15);
 
 /// Looks until `look` finds something.
@@ -33,7 +33,7 @@ pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, mut 
     timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// The program with nothing inherited from whoever runs the tests.
+/// The program, without the environment of the test's caller.
 fn command<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_csi-control-plane"));
     command.args(arguments).env_clear().envs(variables.iter().copied());

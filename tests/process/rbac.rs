@@ -39,7 +39,7 @@ struct Part {
     done: for<'a> fn(&'a Theatre) -> LocalBoxFuture<'a, ()>,
 }
 
-/// Of every role there is one: without it nobody would notice what the role may not do.
+/// One for each role: otherwise no test would notice a missing right of the role.
 fn part(role: &str) -> Part {
     match role {
         "attacher" => Part {

@@ -57,7 +57,7 @@ async fn begun(theatre: &Theatre) {
     theatre.begin_provisioning().await;
 }
 
-/// Everything that a daemon with all of its rights does something about.
+/// All objects that need the work of a daemon with all its rights.
 pub(crate) fn begin(theatre: &Theatre) {
     owners(theatre);
     // It has no capacity object yet; of the others, one says what is not so, and one is of a class that is gone.
@@ -86,7 +86,7 @@ pub(crate) fn begin(theatre: &Theatre) {
     claim(theatre, "far", json!({}), json!({"dataSourceRef": far}));
     let from = json!({"apiGroup": SNAPSHOT, "kind": "VolumeSnapshot", "name": "snapshot"});
     claim(theatre, "restored", json!({}), json!({"dataSource": from}));
-    // It is refused, which is told by an Event.
+    // The request is refused, and an Event says so.
     claim(theatre, "refused", json!({}), json!({"dataSource": of("nowhere")}));
 }
 
@@ -151,7 +151,7 @@ fn capacity(theatre: &Theatre, name: &str, class: &str) {
         "nodeTopology": {"matchLabels": {ZONE: "z1"}}, "capacity": "1Ki"}));
 }
 
-/// A volume that nobody has any more.
+/// A volume without a claim.
 fn released(theatre: &Theatre) {
     theatre.driver().seed(["released"]);
     let annotations = json!({names::ANNOTATION_PROVISIONED_BY: DRIVER, names::ANNOTATION_DELETION_SECRET_NAME: "",

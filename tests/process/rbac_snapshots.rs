@@ -62,7 +62,7 @@ pub(crate) fn put_content(theatre: &Theatre, name: &str, source: &Value) {
             "volumeSnapshotRef": {"namespace": "default", "name": name, "uid": format!("uid-of-{name}")}}}));
 }
 
-/// Marks a content as one whose snapshot the driver was asked for.
+/// Marks a content as one for which the driver was called.
 pub(crate) fn mark(theatre: &Theatre, name: &str) {
     let mark = json!({"metadata": {"annotations": {format!("{PREFIX}/volumesnapshot-being-created"): "yes"}}});
     theatre.testbed.api.patch_object(contents(), "", name, PatchBody::Merge(mark), false).unwrap();

@@ -151,7 +151,7 @@ async fn sighup_has_it_look_at_once_and_the_logs_filter_changes_while_it_works()
     let mut config = theatre.config(USER);
     let (mount, mut daemon) = start(&theatre, &config);
     daemon.is("serving").await;
-    // Only who was asked answers that there is nothing new.
+    // Only the process that was asked answers that nothing is new.
     daemon.signal("HUP").await;
     daemon.logged("the configuration has not changed").await;
     let is_debug = |line: &Value| line["level"] == "DEBUG";

@@ -20,7 +20,7 @@ use super::program::{Program, eventually};
 pub(crate) const DRIVER: &str = "demo.csi.example.com";
 /// The one node.
 pub(crate) const NODE: &str = "node-1";
-/// The Lease's timing in these tests: a busy machine may stop everything for a while, and nobody loses it.
+/// The Lease's timing in these tests: no daemon loses it when a busy machine stops everything for a while.
 pub(crate) const LEASE: Duration = Duration::from_secs(8);
 /// What comes within this has waited neither for a Lease to expire nor for a call's deadline, which is longer.
 pub(crate) const AT_ONCE: Duration = LEASE;

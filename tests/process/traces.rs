@@ -45,7 +45,7 @@ fn annotation(volume: &PersistentVolume) -> Option<&str> {
     volume.metadata.annotations.as_ref()?.get(ANNOTATION_TRACEPARENT).map(String::as_str)
 }
 
-/// The trace context that the driver was told with its last call of this method.
+/// The trace context of the driver's last call of this method.
 fn told(theatre: &Theatre, method: Method) -> Option<String> {
     theatre.driver().calls_of(method).pop().unwrap().traceparent.clone()
 }
@@ -246,7 +246,7 @@ async fn a_collector_that_never_answers_costs_spans_and_neither_work_nor_the_sto
     for name in &names {
         theatre.attach(name);
     }
-    // Looked up, not searched among the commits: the API must not wait for whoever watches it.
+    // Looked up, not searched among the commits: the API must not wait for an observer.
     let is_attached = |name: &str| {
         let attachment = theatre.attachment(name).unwrap();
         attachment.status.is_some_and(|status| status.attached).then_some(())

@@ -171,7 +171,7 @@ impl Play {
         let _ = self.api().delete::<VolumeAttachment>("", name);
     }
 
-    /// The node is as it should be, whatever it was.
+    /// The node is repaired.
     pub(crate) fn node_back(&self, node: usize) {
         let id = node_id(node, self.lives[node]);
         self.node_joins(node);

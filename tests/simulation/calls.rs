@@ -92,7 +92,7 @@ fn overlap(model: &Model, call: &Call, subject: Option<&str>, caller: &str) {
             }
     });
     if let Some((running, live)) = met {
-        // Whoever lost the lease in a cut network cannot tell the driver that it no longer waits.
+        // A daemon that lost the Lease in a cut network cannot tell the driver that it no longer waits.
         if live.caller == caller || (model.is_calm() && !model.is_confused()) {
             let (id, method, other) = (call.id, call.method, live.method);
             model

@@ -194,7 +194,7 @@ fn only_ours(model: &Model, change: &Committed<'_>, old: &Value, name: &str) {
     }
 }
 
-/// I3: our finalizer leaves an attachment only after the driver has let go.
+/// I3: our finalizer is removed from an attachment only after the driver has unpublished the volume.
 fn released(model: &Model, old: &Value, name: &str) {
     if !is_deleting(old) {
         model.trace.violate(Invariant::I3, format_args!("the finalizer leaves {name}, which is not being deleted"));

@@ -9,7 +9,7 @@ use crate::storage::{CLONING, FROM_SNAPSHOT, RECLAIM, SELECTED, uid_of};
 use crate::supply::annotation;
 use crate::world::{DAEMONS, FINALIZER, finalizers, text};
 
-/// The kinds that the provisioner writes, and nobody else of us.
+/// The kinds that only the provisioner writes.
 const KINDS: [&str; 3] = ["persistentvolumeclaims", "volumesnapshots", "csistoragecapacities"];
 
 /// Something was committed. The model is as it was before.

@@ -86,7 +86,7 @@ impl Draw<'_> {
             0 => format!("the password {} is wrong", if method == Method::GetCapacity { "x" } else { MARKER }),
             _ => "scripted".to_owned(),
         };
-        // Who has no secret cannot be told it.
+        // A caller without the secret cannot send it.
         let message = if self.storage.classes.iter().all(|class| class.secret) { message } else { "scripted".into() };
         let down = self.seconds(0.0, 6.0);
         let action = match self.rng.random_range(0..18) {

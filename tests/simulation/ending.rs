@@ -209,7 +209,7 @@ fn wrong(play: &Play) -> Vec<(Invariant, String)> {
     }
     for (volume, it) in state.volumes() {
         for node in it.published.keys().filter(|node| !wanted.contains(&(volume.clone(), (*node).clone()))) {
-            // An attachment that is still there is told of above.
+            // An attachment that still exists is reported above.
             if !model.attachments.get(&attachment_of(volume, node)).is_some_and(is_guarded)
                 || wanted.iter().any(|(of, _)| of == volume)
             {
@@ -239,7 +239,7 @@ fn wrong(play: &Play) -> Vec<(Invariant, String)> {
 fn volume_of(model: &Model, name: &str, object: &Value) -> String {
     let volume = model.volumes.get(text(object, "/spec/source/persistentVolumeName"));
     let handle = volume.map(|volume| text(volume, "/spec/csi/volumeHandle"));
-    // Of what is inline, or gone, the name tells.
+    // The name alone says which inline or deleted volume it was.
     let told = || name.trim_start_matches("csi-").split("-on-").next().unwrap_or_default();
     handle.unwrap_or_else(told).to_owned()
 }

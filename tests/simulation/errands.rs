@@ -23,7 +23,7 @@ pub(crate) enum Errand {
     DeleteClaim(usize),
     CreatePod(usize),
     DeletePod(usize),
-    /// Somebody deletes one of the volumes that were provisioned.
+    /// A user deletes one of the provisioned PersistentVolumes.
     DeleteVolume(usize),
     ClassGone {
         class: usize,
@@ -45,7 +45,7 @@ pub(crate) enum Errand {
         how: Keep,
     },
     SecretGone(Duration),
-    /// A claim is changed in a way that is nobody's business.
+    /// A claim is changed in a way that concerns no daemon.
     Touch(usize),
     MeddleWithLease {
         steal: bool,

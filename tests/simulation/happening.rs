@@ -231,7 +231,7 @@ impl Draw<'_> {
             _ => [Method::Probe, Method::GetPluginInfo, Method::ControllerGetCapabilities][self.rng.random_range(0..3)],
         };
         let volume = self.volume();
-        // A driver can only tell what it was told: a volume's calls bring the volume's secret.
+        // A driver can only repeat what it got: a volume's calls bring the volume's secret.
         let of_volume = matches!(method, Method::ControllerPublishVolume | Method::ControllerUnpublishVolume);
         let secret = if of_volume && self.world.volumes[volume].secret { MARKER } else { "no secret" };
         let code = Code::from_i32(self.rng.random_range(1..=16));

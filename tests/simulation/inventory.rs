@@ -113,7 +113,7 @@ fn claims(storage: &Storage, model: &Model, faults: &mut Vec<String>) {
     }
 }
 
-/// Whatever others are made from is free once it is not needed.
+/// A source has no finalizer once it is not needed.
 fn sources(model: &Model, faults: &mut Vec<String>) {
     let supply = &model.supply;
     let users = |kind: &str, name: &str| {

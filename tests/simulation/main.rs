@@ -66,7 +66,7 @@ use world::Scope;
 
 /// How many seeds an ordinary test run plays.
 const FEW: u64 = 9;
-/// How many violations are told before the rest is only counted.
+/// The number of violations that are printed; the rest is only counted.
 const TOLD: usize = 3;
 /// Runtimes at once, each on its own thread.
 const THREADS: usize = 2;
@@ -117,7 +117,7 @@ fn play_all(seeds: &[(u64, Scope)]) -> Vec<Report> {
     broken
 }
 
-/// Fails with the traces of what broke an invariant.
+/// Fails with the traces of the broken invariants.
 fn expect_unbroken(broken: &[Report]) {
     for report in broken.iter().take(TOLD) {
         tell(report);

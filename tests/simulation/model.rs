@@ -14,7 +14,7 @@ use crate::supply::Supply;
 use crate::trace::Trace;
 use crate::world::{LEASE, text};
 
-/// How long after somebody meddled with the Lease two daemons may both believe that they lead.
+/// How long two daemons may both believe that they lead, after a user has edited the Lease.
 const CONFUSION: Duration = Duration::from_secs(8);
 /// A term may end this long after a renewal.
 const TERM: Duration = Duration::from_millis(3500);
@@ -37,10 +37,10 @@ pub(crate) struct Model {
     pub(crate) streaks: BTreeMap<Place, Streak>,
     /// When a daemon last met the driver, on a connection of its own.
     pub(crate) probed_at: Option<Duration>,
-    /// When deletion of an object was asked for, and when it appeared.
+    /// When an object's deletion began, and when the object appeared.
     pub(crate) deleted_at: BTreeMap<String, Duration>,
     pub(crate) created_at: BTreeMap<String, Duration>,
-    /// When somebody else changed what an attachment depends on.
+    /// When another program changed something on which an attachment depends.
     pub(crate) woken_at: BTreeMap<String, Duration>,
     pub(crate) supply: Supply,
     pub(crate) journal: Journal,
@@ -51,10 +51,10 @@ pub(crate) struct Model {
     troubled_until: Duration,
 }
 
-/// What was asked of the driver for one place.
+/// The calls to the driver for one volume on one node.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// The number of the last publish, whatever came of it.
+    /// The number of the last publish call, whatever its outcome.
     pub(crate) last_publish: Option<u64>,
     /// The number of the last unpublish that was answered OK.
     pub(crate) last_unpublish: Option<u64>,
@@ -114,7 +114,7 @@ impl Model {
         self.trace.age()
     }
 
-    /// Somebody meddled with the Lease by hand.
+    /// A user edited the Lease by hand.
     pub(crate) fn confuse(&mut self) {
         self.confused_until = self.now() + CONFUSION;
         self.streaks.clear();

@@ -32,19 +32,19 @@ pub(crate) enum Mutant {
     LostFinalizer,
     /// Volumes lose their finalizers with every write.
     LostVolumeFinalizer,
-    /// Attachments get a label that nobody asked for.
+    /// Attachments get a label without a reason.
     Labels,
-    /// What is to be attached is said to be attached, and the driver is not asked.
+    /// Attachments are marked as attached without a call to the driver.
     Unasked,
     /// The driver's codes are left out of the errors.
     NoCodes,
-    /// Nobody looks who leads.
+    /// Leader election is off.
     TwoLeaders,
     /// Failures are tried again at once.
     NoBackoff,
     /// A secret is written down where everybody can read it.
     Gossip,
-    /// Somebody changes an object without end.
+    /// A program changes an object without end.
     Restless,
     /// What is attached is believed to be recorded, and is not.
     ForgottenRecord,
@@ -52,11 +52,11 @@ pub(crate) enum Mutant {
     KeptLease,
     /// Two daemons go by one name, each has a Lease of its own, and one of them names the volumes in its own way.
     TwinNames,
-    /// The driver tells the id of a volume that does not exist.
+    /// The driver returns the id of a volume that does not exist.
     WrongVolume,
     /// Every volume object is taken for one whose claim is gone.
     MisreadPhase,
-    /// Nothing is recorded before the driver is asked.
+    /// Requests are not saved before the call to the driver.
     NoIntent,
     /// Entries are believed to be recorded, and are not.
     ForgottenEntry,
@@ -76,13 +76,13 @@ pub(crate) enum Mutant {
     OtherPlaces,
     /// What a volume is made from loses its protection with the write that gives it.
     Unprotected,
-    /// Claims get a label that nobody asked for.
+    /// Claims get a label without a reason.
     LabelledClaims,
-    /// The driver tells of places where the volume is not.
+    /// The driver reports places where the volume is not.
     WrongPlace,
     /// The objects of volumes that are deleted stay.
     Undeleted,
-    /// The scheduler is not told of any room.
+    /// No capacity is published for the scheduler.
     NoCapacity,
 }
 
@@ -286,7 +286,7 @@ impl Mutant {
     }
 }
 
-/// Does something to each such request of the daemons.
+/// Applies a fault to each such request of the daemons.
 fn tear_down(testbed: &TestBed, verb: &str, plural: &str, subresource: &str, action: &Action) {
     for daemon in DAEMONS {
         let on = Matching::any().user(daemon).verb(verb).resource(plural).subresource(subresource);

@@ -93,7 +93,7 @@ pub(crate) struct Play {
     pub(crate) testbed: TestBed,
     pub(crate) profile: Profile,
     pub(crate) daemons: Vec<Option<Daemon>>,
-    /// Those that were told to stop.
+    /// The daemons that had to stop.
     pub(crate) stopping: BTreeSet<usize>,
     /// How often each node was set up anew: its id.
     pub(crate) lives: Vec<u32>,

@@ -127,7 +127,7 @@ impl Storage {
         if self.zones > 0 { vec![ZONE] } else { Vec::new() }
     }
 
-    /// Whether the scheduler is to be told of the class's room.
+    /// Whether the class's capacity is published for the scheduler.
     pub(crate) fn counts(&self, class: usize) -> bool {
         self.classes[class].waits || self.immediate_capacity
     }

@@ -36,7 +36,7 @@ pub(crate) struct Supply {
     pub(crate) alive: BTreeMap<String, Alive>,
     /// The names of all that ever existed, by handle.
     pub(crate) names: BTreeMap<String, String>,
-    /// What was asked for last, by name.
+    /// The last request, by name.
     pub(crate) asked: BTreeMap<String, Asked>,
     /// Whose deletion was answered, and in which term.
     deleted: BTreeMap<String, String>,
@@ -55,7 +55,7 @@ pub(crate) struct Alive {
     pub(crate) place: BTreeMap<String, String>,
 }
 
-/// A volume that was asked for.
+/// A requested volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) request: CreateVolumeRequest,
@@ -63,7 +63,7 @@ pub(crate) struct Asked {
     pub(crate) owed: bool,
     /// The driver's last word was that there is none, and not its own: it was made to say so.
     pub(crate) denied: bool,
-    /// The driver was made to lie about the volume: what it told could not be used.
+    /// The driver was made to lie about the volume: its answer could not be used.
     pub(crate) belied: bool,
 }
 
@@ -186,7 +186,7 @@ fn unprotected(model: &Model, request: &CreateVolumeRequest) -> Option<String> {
     match request.volume_content_source.as_ref()?.r#type.as_ref()? {
         Content::Volume(source) => {
             if model.supply.kept.contains(&source.volume_id) {
-                // Without the volume's object, which somebody has taken away by force, nobody knows whose it was.
+                // Without the PersistentVolume, which a user has removed by force, its claim is not known.
                 return None;
             }
             let object = model.object_of(&source.volume_id);

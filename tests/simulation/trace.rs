@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::invariants::Invariant;
 
-/// More lines than these at one moment are no progress: somebody answers somebody at once, for ever.
+/// More lines than these at one moment are no progress: two parties answer each other at once, for ever.
 pub(crate) const RESTLESS: usize = 20_000;
 
 /// The record of one run. Clones share it.

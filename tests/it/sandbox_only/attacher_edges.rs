@@ -165,7 +165,7 @@ async fn r5_a_detached_status_that_finds_no_object_is_not_written_again() {
     let scene = Scene::set("{}").await;
     let name = scene.attach(1);
     scene.attached(&name).await;
-    // Somebody else's finalizer keeps the attachment, as far as the daemon knows.
+    // For the daemon, another controller's finalizer keeps the attachment.
     let keep = PatchBody::Json(json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]));
     scene.testbed.api.patch::<VolumeAttachment>("", &name, keep).unwrap();
     let attachments = resources::of_kind("storage.k8s.io/v1", "VolumeAttachment").unwrap();

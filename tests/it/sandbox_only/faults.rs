@@ -18,7 +18,7 @@ use crate::world::wait::asked;
 
 /// How long the daemons here wait for an answer: one that a busy machine delays is not taken for a lost one.
 pub(super) const WAITS: &str = "8s";
-/// How late an answer is that nobody waits for any more.
+/// The delay of an answer for which no caller waits any more.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// The ways in which a request for an object of this kind can fail.

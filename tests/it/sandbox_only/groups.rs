@@ -28,11 +28,11 @@ const BOUND: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcont
 const BEGUN: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
 const DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
 
-/// A group that a user asked for.
+/// A group that a user has requested.
 struct Cut {
     group: String,
     content: String,
-    /// The name by which the driver is asked.
+    /// The name in the driver's call.
     name: String,
 }
 
@@ -350,7 +350,7 @@ async fn i3_a_group_and_the_snapshots_of_its_volumes_take_turns() {
 }
 
 impl World {
-    /// How often the driver was asked for a snapshot alone.
+    /// How often the driver was called for a single snapshot.
     fn cuts_alone(&self) -> usize {
         self.driver().calls_of(Method::CreateSnapshot).len()
     }

@@ -158,7 +158,7 @@ async fn many_claims_at_once_share_their_writes() {
     // But for the reads at the beginning (journal J5).
     let all = requests.len() - requests.iter().filter(|it| it.resource == "configmaps" && it.verb == "get").count();
     assert!(all * 10 <= CLAIMS * 13, "{all} requests for {CLAIMS} claims");
-    // Of what is written, a third at least is entries (journal J6).
+    // At least a third of the written bytes are entries (journal J6).
     let written: usize = commits.iter().map(|it| it.body.as_ref().unwrap().to_string().len()).sum();
     let data = commits.iter().filter_map(|it| it.body.as_ref()?["data"].as_object());
     let entries: usize = data.flatten().filter_map(|(_, entry)| Some(entry.as_str()?.len())).sum();

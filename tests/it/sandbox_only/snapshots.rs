@@ -169,7 +169,7 @@ async fn s28_l11_a_watch_that_lags_behind_our_own_writes_loses_no_retry() {
         world.driver().inject(cutting(driver::Action::fail(Code::Internal, "not now")));
         let cut = world.cut_anew("cut").await;
         world.cut_times(&cut, 1).await;
-        // Each failure writes the mark and takes it off, and the watch tells of neither.
+        // Each failure writes the mark and removes it, and the watch shows neither.
         let lag = api(&world).faults().hold_watches(by_daemon(&world).resource(CONTENTS));
         let asked = world.cuts(&cut).len();
         world.cut_times(&cut, asked + 2).await;

@@ -121,7 +121,7 @@ async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
     let daemon = world.daemon(json!({})).await;
     let node = world.node("node").await;
     let (volume, held) = known_volume(&world, &daemon).await;
-    // Ours comes beside somebody else's, and unseen.
+    // Our finalizer comes beside another one, and unseen.
     let finalizers = json!({ "metadata": { "finalizers": ["example.com/a", world.finalizer()] } });
     world.merge_patch::<PersistentVolume>(&volume, finalizers).await;
     world.attached(&world.attach(&volume, &node).await).await;
@@ -135,7 +135,7 @@ async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
 
 #[tokio::test]
 async fn r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again() {
-    // Nobody binds here: only the daemon itself can know that the claim has its volume.
+    // No controller binds here: only the daemon itself can know that the claim has its volume.
     let world = World::new().await;
     let class = world.class("class", json!({})).await;
     let handed_over = json!({ "metadata": { "annotations": {

@@ -155,7 +155,7 @@ impl Play {
         let method = jobs[self.rng.random_range(0..jobs.len())];
         let code = Code::from_i32(self.rng.random_range(1..=16));
         let down = self.seconds(0.0, 3.0);
-        // A driver that tells what it was told.
+        // A driver that repeats what it got.
         let tells = self.setting.is_secretive && self.rng.random_bool(0.3);
         let message = if tells { format!("the password {MARKER} is wrong") } else { "scripted".to_owned() };
         let action = match self.rng.random_range(0..12) {

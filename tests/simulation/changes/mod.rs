@@ -55,7 +55,7 @@ use crate::logs::Listen;
 const SEEDS: u64 = 8;
 /// Of the seeds that are asked for, one in so many is played here too: the play of all roles takes the larger part of the time.
 const SHARE: u64 = 4;
-/// How many violations of a seed are told.
+/// The number of violations of a seed that are printed.
 const TOLD: usize = 4;
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[

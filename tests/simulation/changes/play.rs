@@ -267,7 +267,7 @@ impl Play {
                 _ => {}
             }
             sleep(Duration::from_secs(1)).await;
-            // One that was asked to stop may have ended only now.
+            // A daemon that had to stop may have ended only now.
             self.start_all().await;
         }
         self.set_pods(true);
@@ -309,7 +309,7 @@ impl Play {
         let _ = self.testbed.api.create_value(World::secret(SECRET));
         for index in 0..COUNT {
             let (claim, name) = (self.claim(index), claim_name(&index.to_string()));
-            // What nobody can get is given up.
+            // Requests that cannot be fulfilled are given up.
             if size(&claim, REQUESTED) > LARGEST {
                 let less = LARGEST.min(size(&claim, CAPACITY) + (1 << 30));
                 self.edit(&name, &json!({ "resources": { "requests": { "storage": less.to_string() } } }));
@@ -333,7 +333,7 @@ impl Play {
     }
 }
 
-/// Tells the checks of each commit and each call.
+/// Passes each commit and each call to the checks.
 fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, trace: &Trace) {
     let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());

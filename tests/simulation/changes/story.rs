@@ -1,4 +1,4 @@
-//! A history of one claim, told step by step to the checks.
+//! A history of one claim, passed step by step to the checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Story {
         self.state("ControllerResizeInProgress", allocated)
     }
 
-    /// The condition that tells how the last call has ended.
+    /// The condition with the outcome of the last call.
     pub(super) fn tells(self, reason: &str) -> Self {
         self.writes(CLAIMS, &[("/status/conditions", json!([{ "type": "ControllerResizeError", "reason": reason }]))])
     }

@@ -65,7 +65,7 @@ fn is_infeasible(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::AlreadyExists)
 }
 
-/// What the driver is asked, apart from the order of the parameters.
+/// The request to the driver, apart from the order of the parameters.
 fn same(one: &CreateSnapshotRequest, other: &CreateSnapshotRequest) -> bool {
     (&one.name, &one.source_volume_id, &one.parameters) == (&other.name, &other.source_volume_id, &other.parameters)
 }

@@ -55,11 +55,11 @@ pub(super) struct Content {
     pub(super) handle: String,
     /// When its policy was changed.
     pub(super) policy_at: Option<Duration>,
-    /// The term in which somebody has removed it by force.
+    /// The term in which a user has removed it by force.
     pub(super) forced_in: Option<u64>,
 }
 
-/// What is asked for a `VolumeSnapshot`, by its uid.
+/// The requests for a `VolumeSnapshot`, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
     pub(super) request: Option<CreateSnapshotRequest>,
@@ -69,14 +69,14 @@ pub(super) struct Demand {
     pub(super) is_denied: bool,
     /// Others have wiped what the content says of the request.
     pub(super) is_wiped: bool,
-    /// Why nobody can be blamed for what becomes of it.
+    /// Why no daemon is at fault, whatever becomes of it.
     pub(super) excuse: Option<&'static str>,
 }
 
 /// What must hold, checked at each commit and each call. It is told of these, and knows nothing else.
 #[derive(Default)]
 pub(super) struct Checks {
-    /// The driver can be asked about snapshots that were there before.
+    /// The driver can look up existing snapshots.
     pub(super) looks_up: bool,
     /// How often the driver says that a snapshot is not ready.
     pub(super) polls: u32,
@@ -131,12 +131,12 @@ impl Checks {
         holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
     }
 
-    /// Whether nobody can be blamed for what becomes of the snapshot of this `VolumeSnapshot`.
+    /// Whether no daemon is at fault, whatever becomes of this `VolumeSnapshot`'s snapshot.
     pub(super) fn is_excused(&self, owner: &str) -> bool {
         self.demands.get(owner).is_some_and(|demand| demand.excuse.is_some())
     }
 
-    /// Whether somebody has removed a content of this `VolumeSnapshot` by force.
+    /// Whether a user has removed a content of this `VolumeSnapshot` by force.
     pub(super) fn is_forced(&self, owner: &str) -> bool {
         self.contents.values().any(|it| text(&it.object, OWNER) == owner && it.forced_in.is_some())
     }
@@ -293,7 +293,7 @@ impl Checks {
         }
     }
 
-    /// Somebody else has changed a content.
+    /// Another program has changed a content.
     fn by_others(&mut self, commit: &Commit<'_>, uid: &str, owner: &str, old: &Value) {
         let is_unread = |it: &Value| foreign_to_us(it);
         let is_turned = commit.new.is_none_or(|new| is_unread(new) != is_unread(old));
@@ -314,7 +314,7 @@ impl Checks {
         }
         if commit.new.is_none() {
             self.contents.entry(uid.to_owned()).or_default().forced_in = Some(self.terms);
-            // Another content is asked for by a request of its own.
+            // Another content has a request of its own.
             if let Some(demand) = self.demands.get_mut(owner) {
                 (demand.request, demand.is_owed) = (None, false);
             }

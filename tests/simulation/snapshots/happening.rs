@@ -117,7 +117,7 @@ impl Play {
         let _ = self.testbed.api.create_value(snapshot);
     }
 
-    /// Somebody brings a snapshot that was there before, perhaps for a `VolumeSnapshot`, perhaps to take it away at once.
+    /// A user imports an existing snapshot, perhaps for a `VolumeSnapshot`, perhaps to delete it at once.
     fn make_given(&mut self) {
         self.made += 1;
         let name = format!("given-{}", self.made);
@@ -143,7 +143,7 @@ impl Play {
         (!all.is_empty()).then(|| all[self.rng.random_range(0..all.len())].clone())
     }
 
-    /// Somebody changes a content's policy, deletes it by hand, or by force.
+    /// A user changes a content's policy, or deletes it by hand or by force.
     fn handle_content(&mut self) {
         let Some(content) = self.any_content() else { return };
         let name = text(&content, "/metadata/name").to_owned();
@@ -233,7 +233,7 @@ impl Play {
                     self.after(0.0, 20.0, Undo::Secret);
                 }
                 _ => {
-                    // A driver that tells what it was told.
+                    // A driver that repeats what it got.
                     let message = format!("the password {MARKER} is wrong");
                     let code = Code::from_i32(self.rng.random_range(1..=16));
                     if self.setting.is_secretive {

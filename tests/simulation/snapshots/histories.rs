@@ -172,7 +172,7 @@ impl Story {
         self.becomes(None)
     }
 
-    /// Nothing is to be done any more, and these were asked for.
+    /// There is no work any more, and these were requested.
     fn rests(mut self, requests: &[Entry]) -> Self {
         self.checks.disturbed(requests, &[]);
         let faults = [self.checks.unrest(), self.checks.leaks()].concat();

@@ -49,7 +49,7 @@ pub(super) struct Setting {
     pub(super) has_standby: bool,
     /// Every call needs a secret.
     pub(super) is_secretive: bool,
-    /// The driver can be asked about one snapshot, and lists them.
+    /// The driver looks up one snapshot, and lists them.
     pub(super) gets: bool,
     pub(super) lists: bool,
     /// How often the driver says of a snapshot that it is not ready yet.
@@ -243,7 +243,7 @@ impl Play {
         while !self.checks().unrest().is_empty() && waited < PATIENCE {
             sleep(Duration::from_secs(1)).await;
             waited += Duration::from_secs(1);
-            // One that was asked to stop may have ended only now.
+            // A daemon that had to stop may have ended only now.
             self.start_all().await;
         }
         let mut broken = self.checks().unrest();
@@ -298,7 +298,7 @@ impl Play {
     }
 }
 
-/// Tells the checks of each commit and each call.
+/// Passes each commit and each call to the checks.
 fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, trace: &Trace) {
     let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());

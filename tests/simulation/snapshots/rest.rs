@@ -50,7 +50,7 @@ impl Checks {
                 |it: &&Value| text(it, OWNER) == uid || (!given.is_empty() && text(it, "/metadata/name") == given);
             match self.alive().find(is_its) {
                 Some(content) if self.is_barred(content) || is_deleting(content) => {}
-                // What somebody has taken away by force.
+                // Removed by a user, by force.
                 None if !given.is_empty() => {}
                 _ if is_deleting(snapshot) => faults.push((Rule::I12, format!("{name} is still there: {snapshot}"))),
                 _ if !is_ready(snapshot) => faults.push((Rule::I12, format!("{name} is not ready: {snapshot}"))),
@@ -60,7 +60,7 @@ impl Checks {
         faults
     }
 
-    /// What the driver has for nobody (I14), twice (I13), or no more (I6).
+    /// Snapshots that the driver has for no content (I14), twice (I13), or no more (I6).
     pub(super) fn leaks(&self) -> Vec<(Rule, String)> {
         let mut faults = Vec::new();
         let named: BTreeSet<&str> = self.alive().map(handle).collect();
@@ -106,7 +106,7 @@ impl Checks {
         is_deleting(content) && !is_ready(content) && !self.held.contains_key(handle(content))
     }
 
-    /// What was asked of the API and the driver while nothing was to be done.
+    /// The requests to the API and the driver while there was no work.
     pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Arc<Call>]) {
         if self.contents.values().any(|it| !it.is_gone && self.is_barred(&it.object)) {
             return;
