@@ -99,6 +99,10 @@ fn the_roadmap_names_what_is_absent_and_the_features_name_each_role() {
     }
     let hosted: BTreeSet<&str> = ROLES.iter().map(|role| role.name).collect();
     assert_eq!(told, hosted, "docs/features.md names other roles than `check` accepts");
+    let readme = read("README.md");
+    for role in hosted {
+        assert!(readme.contains(&format!("\n| `{role}` | ")), "the table of README.md lacks {role}");
+    }
 }
 
 #[test]
