@@ -43,7 +43,7 @@ struct Inner {
     next: u64,
     listeners: BTreeMap<String, (u64, mpsc::UnboundedSender<(String, BoxedIo)>)>,
     connections: BTreeMap<u64, Connection>,
-    /// Who the connections that each address has accepted so far came from.
+    /// For each address, the hosts of the connections that it has accepted so far.
     accepted: BTreeMap<String, Vec<String>>,
     /// By sending and receiving host. Missing: a perfect link.
     links: BTreeMap<(String, String), Link>,
@@ -56,7 +56,7 @@ struct Link {
     cut: Option<Cut>,
 }
 
-/// What a cut link does to new connections. Existing ones stall: their bytes wait until the link heals.
+/// The fate of new connections over a cut link. Existing ones stall: their bytes wait until the link heals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// New connections hang until the link heals.
@@ -92,7 +92,7 @@ impl Network {
         Ok(Incoming { network: self.clone(), address: address.to_owned(), id, receiver })
     }
 
-    /// How the host `from` reaches `to`, a `host` or `host:service`.
+    /// The dialer from the host `from` to `to`, a `host` or `host:service`.
     pub fn dial(&self, from: &str, to: &str) -> Dial {
         let (network, from, to) = (self.clone(), from.to_owned(), to.to_owned());
         Dial::new(move || {

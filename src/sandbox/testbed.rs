@@ -66,7 +66,7 @@ pub struct TestBed {
     pub rng: Rng,
     transport: Transport,
     address: Option<SocketAddr>,
-    /// How many daemons were started with diagnostics on the network; `None`: they have none there.
+    /// The number of daemons with diagnostics on the network. `None`: diagnostics are not there.
     told: Option<AtomicU64>,
     stop: CancellationToken,
     tasks: Tasks,

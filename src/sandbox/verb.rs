@@ -83,7 +83,7 @@ pub struct Wanted {
     pub node_id: Option<String>,
     /// A file that changes the sandbox's configuration.
     pub overlay: Option<PathBuf>,
-    /// How long each step may take; none: a minute.
+    /// The bound of each step. `None`: a minute.
     pub step_timeout: Option<Duration>,
 }
 

@@ -65,7 +65,7 @@ fn name_successor(cluster: &Cluster, volume: &Value) {
 /// Writes a volume's phase.
 fn phase(cluster: &Cluster, volume: &Value, phase: &str) {
     let now = text(volume, "/status/phase");
-    // What was released or has failed is looked after by whoever deletes it.
+    // A released or failed volume is left to its provisioner.
     if now != phase && !(phase == "Released" && now == "Failed") {
         cluster.change_status(VOLUMES, volume, &json!({ "phase": phase }));
     }
@@ -114,7 +114,7 @@ fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Val
 /// Says on a claim who is to provision it, once it is known where.
 fn name_provisioner(cluster: &Cluster, claim: &Value) {
     let Some(class) = cluster.one(CLASSES, "", class_of(claim)) else { return };
-    // Of a class of a plugin that a CSI driver has taken over, Kubernetes 1.36 names the driver.
+    // For a class of an in-tree plugin that a CSI driver has taken over, Kubernetes 1.36 names the driver.
     let provisioner = text(&class, "/provisioner");
     let provisioner = match InTree::of_plugin(provisioner) {
         Some(kind) => kind.successor(),

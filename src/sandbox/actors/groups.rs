@@ -32,7 +32,7 @@ const GROUP_SECRETS: [(&str, &str); 2] = [
     ),
 ];
 
-/// What the controller remembers of the contents of groups.
+/// The controller's memory of the contents of groups.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     seen: Contents,
@@ -208,7 +208,7 @@ fn is_member(snapshot: &Value, group: &Value) -> bool {
     list(snapshot, "/metadata/ownerReferences").iter().any(|owner| text(owner, "/uid") == uid(group))
 }
 
-/// What the names of a member are made of.
+/// The parts of a member's names.
 fn hash(group: &str, volume: &str) -> String {
     let digest = Sha256::new().chain_update(group).chain_update(volume).finalize();
     digest.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))

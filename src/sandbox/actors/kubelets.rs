@@ -7,7 +7,7 @@ use crate::cluster::quantity;
 use super::{CLAIMS, Cluster, PODS, VOLUMES, claims_of, has_ended, list, place, text};
 
 const STATE: &str = "/status/allocatedResourceStatuses/storage";
-/// What a kubelet takes away when it is done.
+/// The members that a kubelet removes when it is done.
 const CONDITIONS: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
 /// Looks at each claim once.

@@ -33,7 +33,7 @@ pub(super) struct Scheduler {
 #[derive(Debug)]
 struct Tried {
     node: String,
-    /// How long the pod rests if they come back from there.
+    /// The pod's back-off if the claims come back from there.
     wait: Duration,
     /// When the pod may be looked at again.
     again: Instant,
@@ -51,7 +51,7 @@ impl Scheduler {
         self.tried.retain(|it, _| pods.iter().any(|pod| uid(pod) == it));
         for pod in pods {
             if text(&pod, "/spec/nodeName").is_empty() && !is_deleting(&pod) && !has_ended(&pod) {
-                // What is missing comes, and with it the next look.
+                // The missing object will cause the next look.
                 let _ = self.place(cluster, &pod);
             }
         }

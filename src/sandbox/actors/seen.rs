@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::snapshot_habits::SnapshotHabits;
 use super::{Cluster, Kind, annotation, finalizers, is_deleting, text, uid};
 
-/// How contents were first seen, by their uid.
+/// The contents as they were first seen, by uid.
 #[derive(Debug, Default)]
 pub(super) struct Contents(BTreeMap<String, Seen>);
 

@@ -1,13 +1,13 @@
-//! What tests decide of the snapshot-controller. Pure.
+//! The snapshot-controller's habits, which tests may change. Pure.
 
 use std::time::Duration;
 
-/// What the snapshot-controller does in its own way.
+/// The snapshot-controller's habits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotHabits {
     /// Whether it works at all.
     pub works: bool,
-    /// How long after it has seen a content it puts its finalizer on.
+    /// The time between seeing a content and adding its finalizer.
     pub finalizer_after: Duration,
     /// Whether its cache shows contents as they were when it first saw them: what others wrote since is wiped by its writes.
     pub is_stale: bool,
@@ -16,7 +16,7 @@ pub struct SnapshotHabits {
 }
 
 impl Default for SnapshotHabits {
-    /// As on a quiet day.
+    /// The habits of a quiet day.
     fn default() -> Self {
         Self { works: true, finalizer_after: Duration::ZERO, is_stale: false, deletes: true }
     }

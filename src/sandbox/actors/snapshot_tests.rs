@@ -64,7 +64,7 @@ impl Scene {
         self.actors.settle();
     }
 
-    /// What a sidecar writes.
+    /// The sidecar's write.
     fn sidecar(&mut self, content: &str, metadata: &Value, status: &Value) {
         let seen = self.look(CONTENTS, content);
         assert!(self.actors.cluster.change(CONTENTS, &seen, json!({ "metadata": metadata })));

@@ -54,7 +54,7 @@ impl Scene {
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}));
     }
 
-    /// What a provisioner does with a claim that it can't have a volume for on the selected node.
+    /// The provisioner's write for a claim that cannot get a volume on the selected node.
     fn send_back(&mut self, claim: &str) {
         let seen = self.look(CLAIMS, claim);
         let back = json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
@@ -62,7 +62,7 @@ impl Scene {
         self.actors.settle();
     }
 
-    /// What a provisioner does for a claim.
+    /// The provisioner's work for a claim.
     fn provision(&mut self, name: &str, claim: &Value, host: Option<&str>) {
         let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume",
             "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": DRIVER}}, "spec": {

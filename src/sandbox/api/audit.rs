@@ -35,7 +35,7 @@ pub struct Entry {
     pub name: String,
     /// The answer's status code, or [`UNANSWERED`].
     pub code: u16,
-    /// What a write sent. Never that of a Secret.
+    /// The body of a write. Never that of a Secret.
     pub body: Option<Value>,
 }
 
@@ -46,7 +46,7 @@ pub struct Audit(Arc<Mutex<Log>>);
 #[derive(Debug, Default)]
 struct Log {
     entries: VecDeque<Entry>,
-    /// How many arrivals and answers there were.
+    /// The number of arrivals and answers.
     order: u64,
     counts: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -62,7 +62,7 @@ impl Audit {
         self.log().entries.iter().filter(|entry| wanted(entry)).cloned().collect()
     }
 
-    /// How often a verb was used on a kind, however it was answered and however long ago.
+    /// The number of uses of a verb on a kind, with any answer, since the start.
     pub fn count(&self, verb: &str, plural: &str) -> u64 {
         let log = self.log();
         log.counts.iter().find(|((v, p), _)| *v == verb && *p == plural).map_or(0, |(_, count)| *count)

@@ -10,11 +10,11 @@ use crate::sandbox::api::pure::resources::Resource;
 
 /// The group of everyone who has shown who they are.
 const AUTHENTICATED: &str = "system:authenticated";
-/// What everyone may read.
+/// The paths that everyone may read.
 const PUBLIC: [&str; 5] = ["/healthz", "/livez", "/readyz", "/version", "/version/"];
-/// What everyone may read, with all below it, who has shown who they are.
+/// The paths that every authenticated user may read, with all below them.
 const DISCOVERY: [&str; 3] = ["/api", "/apis", "/openapi"];
-/// What everyone may ask who has shown who they are.
+/// The reviews that every authenticated user may create.
 const OWN_QUESTIONS: [(&str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
@@ -24,11 +24,11 @@ const OWN_QUESTIONS: [(&str, &str); 3] = [
 /// The owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// As errors and the audit log name it: `system:serviceaccount:kube-system:csi`.
+    /// The name in errors and in the audit log: `system:serviceaccount:kube-system:csi`.
     pub user: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// What the user may do.
+    /// The user's rights.
     pub policy: Policy,
 }
 
@@ -74,12 +74,12 @@ impl Identity {
     }
 }
 
-/// What a user may do.
+/// The rights of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Policy {
     /// Everything.
     Everything,
-    /// What one of these allows.
+    /// Only the requests that one of these grants.
     Grants(Vec<Grant>),
 }
 

@@ -15,7 +15,7 @@ use super::pure::resources::{self, Resource};
 use super::pure::selector::{Fields, Labels};
 use super::store::{At, ListQuery, Preconditions, Target, WriteOptions, meta};
 
-/// Who direct writes are by.
+/// The user of direct writes.
 const ACTOR: &str = "system:sandbox";
 
 /// A direct request that failed.

@@ -90,7 +90,7 @@ impl Matching {
     }
 }
 
-/// What happens to a request.
+/// The effect on a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// It is refused and nothing is done: 409, 429 with its Retry-After, 500, ...
@@ -195,7 +195,7 @@ enum WatchFault {
     Drop(WatchEnd),
 }
 
-/// What a request meets, all matching faults together.
+/// The combined effect of all faults that match a request.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own, and any of them may meet")]
 pub(crate) struct Plan {
@@ -212,7 +212,7 @@ pub(crate) struct Plan {
     pub(crate) cut_after: bool,
 }
 
-/// What a running watch meets.
+/// The combined effect of all faults that match a running watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatchPlan {
     Flow,
@@ -230,7 +230,7 @@ impl FaultScript {
         id
     }
 
-    /// How many requests the fault has hit; 0 if it is unknown.
+    /// The number of requests that the fault has hit; 0 for an unknown fault.
     pub fn hits(&self, id: FaultId) -> u64 {
         self.script().faults.iter().find(|it| it.id == id).map_or(0, |it| it.hits)
     }
@@ -298,7 +298,7 @@ impl FaultScript {
         self.script().last
     }
 
-    /// What this request meets; counts it.
+    /// The effect on this request. Counts the request.
     pub(crate) fn plan(&self, call: &Call, user: &str, body: &str) -> Plan {
         let mut plan = Plan::default();
         for scheduled in self.script().faults.iter_mut().filter(|it| it.fault.on.matches(call, user, body)) {
@@ -325,7 +325,7 @@ impl FaultScript {
         plan
     }
 
-    /// What a watch that started at `position` meets now.
+    /// The present effect on a watch that started at `position`.
     pub(crate) fn watch_plan(&self, call: &Call, user: &str, position: u64) -> WatchPlan {
         let script = self.script();
         let mut plan = WatchPlan::Flow;

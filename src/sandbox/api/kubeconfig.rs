@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::auth::Token;
 
-/// What a path begins with that carries a token.
+/// The prefix of a path that carries a token.
 pub(super) const TOKEN_PREFIX: &str = "/as/";
 
 /// The configuration that kubectl and kube read; JSON is YAML too.

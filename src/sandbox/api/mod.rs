@@ -50,16 +50,16 @@ use store::State;
 /// How long a request waits for a version that the store has not reached, as the real server does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What an API is made of.
+/// The settings of an API.
 #[derive(Debug)]
 pub struct ApiOptions {
-    /// Where `now` comes from.
+    /// The clock.
     pub clock: Clock,
-    /// Where uids and generated names come from.
+    /// The source of uids and generated names.
     pub rng: Rng,
     /// How often a watch that allows bookmarks gets one.
     pub bookmark_period: Duration,
-    /// How many changes are remembered for watches and old versions.
+    /// The number of changes that are remembered for watches and old versions.
     pub history_limit: usize,
     /// Whether every write notes in `metadata.managedFields` which fields it owns. Server-side apply does so in any case;
     /// without it, it meets no conflicts with other writes, and a simulation runs faster.
@@ -114,7 +114,7 @@ impl Api {
         &self.0.audit
     }
 
-    /// What goes wrong.
+    /// The scripted faults.
     pub fn faults(&self) -> &FaultScript {
         &self.0.faults
     }
@@ -192,7 +192,7 @@ impl Api {
         self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who comes with this token, or with none.
+    /// The identity of this token, or of none.
     fn identify(&self, token: Option<&str>) -> Result<Identity, Rejection> {
         match token {
             Some(token) => self.tokens().get(&Token::from(token)).cloned().ok_or_else(Rejection::unauthorized),

@@ -25,7 +25,7 @@ pub(crate) struct Params {
     pub(crate) dry_run: bool,
     pub(crate) field_manager: Option<String>,
     pub(crate) force: bool,
-    /// What a table's rows carry of their objects.
+    /// The part of their objects that a table's rows carry.
     pub(crate) include: Include,
     /// `preconditions`, `propagationPolicy` and the like may also come in the query of a DELETE; kubectl sends a body.
     pub(crate) propagation: Option<String>,
@@ -80,7 +80,7 @@ impl Params {
                 "force" => params.force = truth(&value),
                 "includeObject" => params.include = Include::parse(&value),
                 "propagationPolicy" => params.propagation = Some(value),
-                // As the real server does: what it doesn't know it ignores.
+                // Like the real server, ignore unknown parameters.
                 _ => {}
             }
         }
@@ -88,7 +88,7 @@ impl Params {
         Ok(params)
     }
 
-    /// What contradicts itself.
+    /// Checks for contradictions.
     fn check(&self) -> Result<(), Rejection> {
         let matched = self.version_match.is_some();
         let faults: [(bool, &str, &str); 6] = [

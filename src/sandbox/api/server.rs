@@ -71,7 +71,7 @@ where
         }
     };
     if stop.is_cancelled() {
-        // What takes longer is cut when the scope goes.
+        // Longer requests are cut when the scope ends.
         let _ = tokio::time::timeout(GRACE, rest).await;
     } else {
         rest.await;

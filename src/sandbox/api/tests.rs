@@ -245,7 +245,7 @@ async fn our_strategic_patches_merge_conditions_and_spare_what_has_changed() {
     let again = write(of(&begun, Guard::Uid).set_condition(&condition("Resizing", ""))).await.unwrap();
     assert_eq!(seen().await.0, told(&[("Resizing", ""), ("Theirs", "x")]), "a reason that is empty is removed");
 
-    // What was decided from an old version, or about a namesake, is not written.
+    // A decision from an old version, or about an older object of the name, is not written.
     assert_eq!(write(mark).await.unwrap_err().kind(), ApiErrorKind::Conflict);
     let mut namesake = again.metadata.clone();
     namesake.uid = "another".into();

@@ -29,7 +29,7 @@ use crate::roles::ROLES;
 const FAILURE: &str = "the storage backend is out of attach slots";
 /// The node on which a user's own driver registers late.
 const LATE_NODE: &str = "node-late";
-/// How often it fails.
+/// The number of its failures.
 const FAILURES: u32 = 2;
 
 /// What to try by hand: `DRIVER` stands for the driver's name.

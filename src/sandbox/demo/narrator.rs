@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// The default bound of a step's observation.
 pub(in crate::sandbox) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a step that waits says so.
+/// The interval of the messages of a waiting step.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 /// Between two looks at least: a step that waits keeps no core busy, however often something changes.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -33,7 +33,7 @@ impl NotObserved {
     }
 }
 
-/// What an observation came to.
+/// The result of an observation.
 #[derive(Debug)]
 pub enum Seen<T> {
     /// It was observed, and this is what it looks like.
@@ -75,7 +75,7 @@ impl Narrator {
         self.line(format_args!("       -    skipped: {text} ({reason})"));
     }
 
-    /// How many steps were observed, and how many were skipped.
+    /// The numbers of observed and of skipped steps.
     pub fn count(&self) -> (usize, usize) {
         (self.steps, self.skipped)
     }
@@ -85,7 +85,7 @@ impl Narrator {
         self.began.elapsed()
     }
 
-    /// How long each step may take.
+    /// The bound of each step.
     pub(super) fn step_timeout(&self) -> Duration {
         self.step_timeout
     }

@@ -28,7 +28,7 @@ pub fn node(name: &str, segments: &BTreeMap<String, String>) -> Value {
     json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "labels": labels } })
 }
 
-/// What the kubelet registers for the driver on a node.
+/// The kubelet's registration of the driver on a node.
 pub fn csi_node(name: &str, driver: &str, node_id: &str, segments: &BTreeMap<String, String>) -> Value {
     let keys: Vec<&String> = segments.keys().collect();
     json!({

@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use super::{Api, Attached, Backend, Demo, NotObserved, Seen, StoryError, Volume, objects};
 use crate::process::watch;
 
-/// Where the daemon's own objects are.
+/// The namespace of the daemon's own objects.
 const NAMESPACE: &str = "kube-system";
 
 impl Demo<'_> {

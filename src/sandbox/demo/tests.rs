@@ -13,7 +13,7 @@ use crate::sandbox::network::Network;
 use crate::sandbox::testbed::{ADMIN_TOKEN, TestBed, Transport};
 use crate::sandbox::verb;
 
-/// What a demo with this overlay says at its end.
+/// The last message of a demo with this overlay.
 async fn end_of_demo_with(overlay: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("overlay.yaml");

@@ -16,7 +16,7 @@ use super::server::Command;
 use super::service::Connection;
 use super::{Busy, Driver};
 
-/// How long an answer takes to leave the process, before a crash that follows it.
+/// The time for an answer to leave the process before a crash.
 const FLUSH: Duration = Duration::from_millis(20);
 
 impl Driver {

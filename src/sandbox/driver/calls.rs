@@ -14,7 +14,7 @@ use crate::proto::{
     ListSnapshotsRequest,
 };
 
-/// How many calls are remembered. A sandbox that stays up for days must not grow; no test makes as many.
+/// The number of calls that are remembered. A sandbox that runs for days must not grow; no test makes as many.
 const MEMORY: usize = 200_000;
 
 /// One call, as it arrived and as it ended. Times count from the driver's creation.
@@ -56,7 +56,7 @@ pub struct Call {
     pub members: Vec<String>,
     /// The whole request of a question for snapshots, its secrets taken out.
     pub list: Option<Box<ListSnapshotsRequest>>,
-    /// What went wrong with it, by script or by chance.
+    /// The fault that it hit, scripted or random.
     pub fault: Option<Action>,
     /// When it arrived.
     pub started: Duration,
@@ -66,11 +66,11 @@ pub struct Call {
     pub applied: Option<Duration>,
     /// When it was answered or given up.
     pub ended: Option<Duration>,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What came of a call, as seen from the driver.
+/// The outcome of a call, as the driver sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It is still running.
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// What the caller must not do, and did.
+/// The caller's violation of the specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
     /// A call changed a volume or a snapshot while its caller still waited for another call that changes or reads the same.

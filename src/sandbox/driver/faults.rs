@@ -33,10 +33,10 @@ pub struct Fault {
     /// How many matching calls pass first.
     #[serde(default)]
     pub skip: u32,
-    /// How many matching calls are struck then; none: all.
+    /// How many matching calls it hits then. `None`: all.
     #[serde(default)]
     pub times: Option<u32>,
-    /// What goes wrong.
+    /// The fault.
     pub action: Action,
 }
 
@@ -94,7 +94,7 @@ impl Fault {
     }
 }
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
@@ -232,13 +232,13 @@ pub enum Lie {
 /// Faults by chance, from a seed: the same calls in the same order are struck in the same way.
 #[derive(Debug, Clone)]
 pub struct Chance {
-    /// Where chance comes from.
+    /// The source of random numbers.
     pub rng: Rng,
     /// The share of calls that are struck, from 0 to 1.
     pub rate: f64,
     /// The RPCs that may be struck; empty: all.
     pub methods: BTreeSet<Method>,
-    /// What may happen, each as likely as the others.
+    /// The possible faults, all equally likely.
     pub menu: Vec<Action>,
 }
 
@@ -284,7 +284,7 @@ impl Chance {
     }
 }
 
-/// What a call is about.
+/// The object of a call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct About<'a> {
     /// The volume by its ID, or by its name where it is to be made.
@@ -322,7 +322,7 @@ impl Script {
         *self = Self::default();
     }
 
-    /// What goes wrong with this call, if anything does.
+    /// The fault that hits this call, if any.
     pub(super) fn tear_down(&mut self, method: Method, about: About<'_>) -> Option<Action> {
         for (fault, seen) in &mut self.rules {
             if fault.method.is_some_and(|m| m != method) || !about.is_meant_by(fault) {

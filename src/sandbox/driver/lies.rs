@@ -132,7 +132,7 @@ impl Answer for GetVolumeGroupSnapshotResponse {
 impl Answer for DeleteVolumeGroupSnapshotResponse {}
 impl Answer for GroupControllerGetCapabilitiesResponse {}
 
-/// What is a lie about a snapshot is one about the group.
+/// A lie about a snapshot is a lie about its group.
 fn distort_group(told: &mut Option<crate::proto::VolumeGroupSnapshot>, lie: &Lie) {
     if matches!(lie, Lie::NoSnapshot) {
         *told = None;

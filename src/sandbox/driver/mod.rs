@@ -85,7 +85,7 @@ struct Inner {
     state: State,
     log: Log,
     script: Script,
-    /// What is being worked on, and by which call.
+    /// The objects of the operations in progress, each with its call.
     busy: BTreeMap<String, Busy>,
     connections: u64,
     restarts: u64,
@@ -178,7 +178,7 @@ impl Driver {
         self.change_state(|state| state.attach_behind(volume, node));
     }
 
-    /// What the driver claims to be.
+    /// The driver's identity and capabilities.
     pub fn profile(&self) -> Profile {
         self.lock().profile.clone()
     }
@@ -245,7 +245,7 @@ impl Driver {
         self.lock().log.calls().filter(is_of).cloned().collect()
     }
 
-    /// How often each volume was to be made, by its name.
+    /// The number of CreateVolume calls for each name.
     pub fn creates_by_name(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for name in
@@ -256,17 +256,17 @@ impl Driver {
         counts
     }
 
-    /// How many calls ended how: `OK`, a gRPC code's name, or `Abandoned`.
+    /// The number of calls by outcome: `OK`, a gRPC code's name, or `Abandoned`.
     pub fn counters(&self) -> BTreeMap<(Method, &'static str), u64> {
         self.lock().log.counters().clone()
     }
 
-    /// What callers did that they must not do.
+    /// The callers' violations of the specification.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().log.violations().to_vec()
     }
 
-    /// What is being worked on, wedged operations and those without a waiting caller included.
+    /// The objects of the operations in progress, also of wedged ones and of those without a waiting caller.
     pub fn busy(&self) -> BTreeSet<String> {
         self.lock().busy.keys().cloned().collect()
     }
@@ -276,7 +276,7 @@ impl Driver {
         self.lock().connections
     }
 
-    /// How often the server went away and came back.
+    /// The number of restarts of the server.
     pub fn restarts(&self) -> u64 {
         self.lock().restarts
     }

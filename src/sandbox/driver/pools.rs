@@ -47,7 +47,7 @@ impl State {
         })
     }
 
-    /// What is free in a pool, or in the one that a driver without pools has.
+    /// The free capacity of a pool, or of the only one of a driver without pools.
     pub(super) fn room(&self, profile: &Profile, pool: Option<usize>) -> i64 {
         let size = match pool {
             None => profile.capacity,
@@ -57,7 +57,7 @@ impl State {
         size.saturating_sub(used.fold(0_i64, |sum, volume| sum.saturating_add(volume.capacity))).max(0)
     }
 
-    /// What is free where this volume lies.
+    /// The free capacity of this volume's pool.
     pub(super) fn room_beside(&self, profile: &Profile, volume: &str) -> i64 {
         self.room(profile, self.volumes.get(volume).and_then(|volume| volume.pool))
     }

@@ -20,9 +20,9 @@ pub const GIB: i64 = 1 << 30;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub struct Profile {
-    /// What `GetPluginInfo` answers.
+    /// The name in the answer of `GetPluginInfo`.
     pub name: String,
-    /// What `GetPluginInfo` answers.
+    /// The version in the answer of `GetPluginInfo`.
     pub vendor_version: String,
     /// The plugin's services, as numbers: a newer driver may have one that no one knows yet.
     pub services: BTreeSet<i32>,
@@ -44,11 +44,11 @@ pub struct Profile {
     pub accept_unknown_volumes: bool,
     /// A call for a volume that another operation still works on is answered with ABORTED. When off, it is served.
     pub abort_while_pending: bool,
-    /// What publish and unpublish must present, if anything.
+    /// The secret that publish and unpublish need, if any.
     pub required_secrets: Secrets,
-    /// What the making and deleting of volumes must present, if anything.
+    /// The secret that creating and deleting volumes needs, if any.
     pub provision_secrets: Secrets,
-    /// Where volumes can be: the topology segments. Empty: everywhere.
+    /// The topology segments that volumes can be in. Empty: everywhere.
     pub segments: Vec<BTreeMap<String, String>>,
     /// Places with storage of their own, in place of `segments` and `capacity`.
     pub pools: Vec<Pool>,
@@ -69,13 +69,13 @@ pub struct Profile {
     /// How long a snapshot is not ready to use after it was cut.
     #[serde(with = "crate::process::duration")]
     pub snapshot_ready_after: Duration,
-    /// How many answers about a snapshot say that it is not ready to use yet.
+    /// The number of answers that say that a snapshot is not ready to use yet.
     pub snapshot_ready_polls: u32,
     /// No snapshot is ready to use until [`super::Driver::finish_snapshot`] says so.
     pub snapshots_wait: bool,
-    /// What the making and deleting of snapshots must present, if anything.
+    /// The secret that cutting and deleting snapshots needs, if any.
     pub snapshot_secrets: Secrets,
-    /// What the look-up of snapshots must present, if anything.
+    /// The secret that looking up snapshots needs, if any.
     pub snapshot_list_secrets: Secrets,
 }
 
@@ -89,7 +89,7 @@ pub struct Pool {
     pub capacity: i64,
     /// Its largest volume in bytes. 0: the driver's.
     pub max_volume_size: i64,
-    /// What a volume's parameters must say for it to lie here: a kind of storage, say.
+    /// The parameters that a volume in this pool must have, such as a kind of storage.
     pub parameters: BTreeMap<String, String>,
 }
 
@@ -97,7 +97,7 @@ pub struct Pool {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Node {
-    /// How many volumes can be published to it. 0: no limit.
+    /// The number of volumes that can be published to it. 0: no limit.
     pub max_volumes: usize,
     /// Where it is.
     pub segments: BTreeMap<String, String>,

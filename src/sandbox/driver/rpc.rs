@@ -62,7 +62,7 @@ pub(super) trait Rpc: Send + Sync + 'static {
         false
     }
 
-    /// What it changes: one call at a time may. None: nothing.
+    /// The object that it changes: one call at a time may. `None`: it changes nothing.
     fn subject(&self) -> Option<String> {
         None
     }
@@ -72,7 +72,7 @@ pub(super) trait Rpc: Send + Sync + 'static {
         self.subject().into_iter().filter(|subject| !subject.is_empty()).collect()
     }
 
-    /// What it reads and must not lose meanwhile: nobody may change it.
+    /// The object that it reads: no call may change it meanwhile.
     fn reads(&self) -> Option<String> {
         None
     }
@@ -400,7 +400,7 @@ rpc! { GetVolumeGroupSnapshot: GetVolumeGroupSnapshotRequest => GetVolumeGroupSn
     }
 }
 
-/// What a call about a snapshot changes or reads. A volume may have the same ID.
+/// The snapshot that a call changes or reads. A volume may have the same ID.
 fn subject_of(snapshot: &str) -> String {
     format!("snapshot/{snapshot}")
 }

@@ -70,7 +70,7 @@ pub struct Volume {
     pub name: String,
     /// Its size in bytes.
     pub capacity: i64,
-    /// What it was provisioned for. Empty: anything.
+    /// The capabilities that it was provisioned for. Empty: any.
     pub capabilities: Vec<VolumeCapability>,
     /// The parameters that it was created with.
     pub parameters: BTreeMap<String, String>,
@@ -78,7 +78,7 @@ pub struct Volume {
     pub created_with: BTreeMap<String, String>,
     /// The mutable parameters that it has now.
     pub mutable: BTreeMap<String, String>,
-    /// What it was filled from.
+    /// The source of its content.
     pub source: Option<VolumeContentSource>,
     /// The pool that it lies in, if the driver has pools.
     pub pool: Option<usize>,
@@ -86,9 +86,9 @@ pub struct Volume {
     pub segments: BTreeMap<String, String>,
     /// Its volume context.
     pub context: BTreeMap<String, String>,
-    /// What is wrong with it, if anything is.
+    /// Its abnormal condition, if it has one.
     pub condition: Option<String>,
-    /// What a workload has written to it. Only [`State::write`] changes it.
+    /// Its content, as a workload has written it. Only [`State::write`] changes it.
     pub content: String,
     /// Where it is published, by node ID.
     pub published: BTreeMap<String, Publication>,
@@ -97,7 +97,7 @@ pub struct Volume {
 /// One volume's publication to one node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Publication {
-    /// How the caller uses it; unknown when it was attached behind the caller's back.
+    /// The capability of the publish call. Unknown for a volume that was attached without a call.
     pub capability: Option<VolumeCapability>,
     /// Whether it is read-only there.
     pub readonly: bool,

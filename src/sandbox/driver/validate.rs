@@ -12,7 +12,7 @@ use tonic::Code;
 
 /// The general limit of string fields, in bytes.
 const MAX_NAME: usize = 128;
-/// What a page token of ours begins with. The rest is the last key of the page before.
+/// The prefix of our page tokens. The rest is the last key of the page before.
 const TOKEN: &str = "after/";
 
 /// Refuses an empty required field.

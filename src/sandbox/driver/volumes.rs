@@ -231,7 +231,7 @@ impl State {
         self.volumes.get_mut(id).ok_or_else(|| Refusal::not_found("volume", id))
     }
 
-    /// How large a volume from `source` is at least.
+    /// The smallest size of a volume from `source`.
     fn source_size(&self, profile: &Profile, source: &VolumeContentSource) -> Result<i64, Refusal> {
         match &source.r#type {
             Some(Source::Snapshot(snapshot)) => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How many bytes a direction holds before its writer must wait, as a socket's buffers do.
+/// The bytes that a direction holds before its writer must wait, like a socket's buffers.
 const CAPACITY: usize = 64 * 1024;
 
 /// One direction.
@@ -27,7 +27,7 @@ struct State {
     latency: Duration,
     /// Nothing passes, but nothing is lost.
     stalled: bool,
-    /// How the writer ended it, if it did.
+    /// The writer's end, if it has ended.
     end: Option<(Instant, End)>,
     /// The reader is gone.
     deaf: bool,
@@ -53,7 +53,7 @@ pub(super) enum End {
     Reset,
 }
 
-/// What a reader finds.
+/// The result of a read.
 enum Found {
     Bytes,
     End(End),

@@ -45,7 +45,7 @@ const LARGEST_BODY: usize = 3 * 1024 * 1024;
 #[error("the connection is cut")]
 pub(crate) struct Cut;
 
-/// What requests of one server share.
+/// The resources that a server's requests share.
 #[derive(Debug, Clone)]
 pub(crate) struct Surroundings {
     /// Where work goes on that outlives its request.
@@ -61,7 +61,7 @@ struct Order {
     identity: Arc<Identity>,
     headers: HeaderMap,
     body: Bytes,
-    /// What each object is shown merged with.
+    /// The patch with which each object is shown.
     shown_with: Option<Arc<Value>>,
 }
 
@@ -156,7 +156,7 @@ where
     Ok(response)
 }
 
-/// Who asks for what, and may they; `None` if it is a document that they want.
+/// The user, the access and the verdict on it. `None`: the request is for a document.
 async fn admit<B>(api: &Api, head: &Parts, token: Option<String>, body: B) -> Result<Option<Order>, Rejection>
 where
     B: hyper::body::Body<Data = Bytes> + Send,
@@ -203,7 +203,7 @@ fn take_token(head: &mut Parts) -> Option<String> {
         return bearer;
     };
     let token = token.to_owned();
-    // What was a path still is one without its beginning.
+    // A path without its prefix is still a path.
     if let Ok(uri) = format!("/{rest}").parse() {
         head.uri = uri;
     }

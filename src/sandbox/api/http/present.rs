@@ -21,12 +21,12 @@ use crate::sandbox::api::store::Listed;
 pub(super) struct Presenter {
     pub(super) view: View,
     pub(super) resource: &'static Resource,
-    /// What a row carries of its object.
+    /// The part of its object that a row carries.
     pub(super) include: Include,
     /// Whether a table says its columns: in a watch, only the first does.
     pub(super) headers: bool,
     pub(super) now: jiff::Timestamp,
-    /// What each object is merged with first: a fault.
+    /// The patch that a fault applies to each object first.
     pub(super) with: Option<Arc<Value>>,
 }
 

@@ -29,7 +29,7 @@ use crate::sandbox::api::store::{Event, kind, meta};
 
 /// Events that go into one chunk of the answer.
 const BATCH: usize = 256;
-/// How long a watch runs that doesn't say; up to twice that, by chance, so that not all end together.
+/// The duration of a watch without a timeout: at random up to twice this, so that not all end together.
 const LONGEST: Duration = Duration::from_secs(1800);
 /// So long before its end a watch gets a last bookmark.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -55,7 +55,7 @@ struct Watch {
     ended: bool,
 }
 
-/// What there is to send.
+/// The next thing to send.
 enum Step {
     Send(Vec<u8>),
     /// Nothing, until this moment if events are delayed.
@@ -227,7 +227,7 @@ impl Watch {
         Step::Send(chunk)
     }
 
-    /// What a change means to someone who sees only what matches the selectors.
+    /// The event for a client that sees only the matching objects.
     fn judge(&self, event: &Event) -> Option<(&'static str, Arc<Value>)> {
         let call = &self.order.call;
         if event.kind != kind(call.resource) || !(call.namespace.is_empty() || event.key.namespace == call.namespace) {

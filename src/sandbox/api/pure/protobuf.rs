@@ -14,7 +14,7 @@ use super::resources;
 
 /// The media type of such bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What every body begins with.
+/// The first bytes of every body.
 const MAGIC: &[u8] = b"k8s\0";
 /// Messages nest no deeper than this.
 const DEPTH: usize = 64;
@@ -200,7 +200,7 @@ fn value(wire: &Wire<'_>, of: &'static str, depth: usize) -> Result<Value, Garbl
     })
 }
 
-/// What a map's value is when the wire leaves it out.
+/// The default of a map's value that the wire leaves out.
 fn zero(of: &str) -> Value {
     match of {
         "s" | "y" | "Quantity" => "".into(),

@@ -15,9 +15,9 @@ pub struct Rejection {
     pub code: u16,
     /// The machine-readable reason: `NotFound`, `Conflict`, ...
     pub reason: &'static str,
-    /// What people read.
+    /// The text for people.
     pub message: String,
-    /// What the refusal is about: name, group, kind, causes.
+    /// The details: name, group, kind, causes.
     pub details: Option<Value>,
     /// Seconds for the `Retry-After` header.
     pub retry_after: Option<u32>,
@@ -45,7 +45,7 @@ pub enum Fault {
 /// One faulty field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// What kind of fault.
+    /// The kind of the fault.
     pub fault: Fault,
     /// The field's path: `spec.source`.
     pub field: String,

@@ -18,7 +18,7 @@ pub struct Resource {
     pub plural: &'static str,
     /// `volumeattachment`.
     pub singular: &'static str,
-    /// What kubectl users type instead.
+    /// The short names that kubectl users type.
     pub short_names: &'static [&'static str],
     /// `all`, for `kubectl get all`.
     pub categories: &'static [&'static str],
@@ -26,21 +26,21 @@ pub struct Resource {
     pub namespaced: bool,
     /// Whether there is a `/status` subresource, and writes to the two are kept apart.
     pub has_status: bool,
-    /// What can be done, in discovery's order.
+    /// The verbs, in discovery's order.
     pub verbs: &'static [&'static str],
     /// Whether a cluster has the kind only if somebody installed its definition.
     pub optional: bool,
 }
 
-/// What can be done with a stored object of a kind that was installed.
+/// The verbs for stored objects of installed kinds.
 const INSTALLED: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// What can be done with a stored object.
+/// The verbs for stored objects.
 const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 /// Namespaces can't be deleted all at once.
 const NAMESPACES: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 /// A question that is answered and not stored.
 const QUESTION: &[&str] = &["create"];
-/// What can be done with a `/status` subresource.
+/// The verbs for a `/status` subresource.
 pub const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 macro_rules! resource {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 pub use duration::human;
 
-/// What of each object a row carries beside its cells: the `includeObject` parameter.
+/// The part of each object that its row carries: the `includeObject` parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Include {
     /// Nothing.

@@ -68,7 +68,7 @@ pub struct Committed<'a> {
     pub old: Option<&'a Value>,
     /// The object after; `None` when it is gone.
     pub new: Option<&'a Value>,
-    /// Who made the change: the user of the request's token.
+    /// The writer: the user of the request's token.
     pub actor: &'a str,
     /// The whole store, the change included.
     pub store: Snapshot<'a>,
@@ -121,7 +121,7 @@ pub(crate) struct State {
     sources_anywhere: bool,
 }
 
-/// What a commit does to an object.
+/// The effect of a commit on an object.
 enum Change {
     Put(Value),
     Remove(Value),
@@ -164,7 +164,7 @@ impl State {
         self.changed.subscribe()
     }
 
-    /// What happened lately.
+    /// The recent events.
     pub(crate) fn history(&self) -> &History {
         &self.history
     }

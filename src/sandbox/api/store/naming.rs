@@ -7,7 +7,7 @@ use crate::sandbox::api::pure::rejection::{Cause, Rejection};
 
 /// Names from a `generateName` are tried this often.
 const NAME_ATTEMPTS: usize = 8;
-/// What generated suffixes are made of: no vowels, so no words.
+/// The characters of generated suffixes: no vowels, so no words.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The longest `generateName` that is kept before the suffix.
 const LONGEST_BASE: usize = 58;

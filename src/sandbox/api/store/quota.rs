@@ -13,7 +13,7 @@ use crate::sandbox::api::pure::resources::{RESOURCES, Resource};
 const HARD: [&str; 2] = ["status", "hard"];
 const USED: [&str; 2] = ["status", "used"];
 
-/// What quotas have used once a write is done.
+/// The use of each quota after a write.
 #[must_use]
 pub(super) struct Charges(Vec<Value>);
 

@@ -20,7 +20,7 @@ pub(crate) enum At {
     Exactly(u64),
 }
 
-/// What to list.
+/// The query of a list.
 #[derive(Debug)]
 pub(crate) struct ListQuery<'a> {
     pub(crate) resource: &'static Resource,
@@ -57,12 +57,12 @@ impl From<Rejection> for ListRefusal {
     }
 }
 
-/// What the server says when a page's version is forgotten.
+/// The server's message when a page's version is forgotten.
 const CONTINUE_TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can \
      start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder \
      of the results. Continuing with the provided token results in an inconsistent list - objects that were created, \
      modified, or deleted between the time the first chunk was returned and now may show up in the list.";
-/// What the server says when the exact version of a list is forgotten.
+/// The server's message when the exact version of a list is forgotten.
 const LIST_TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
 
 impl State {

@@ -16,7 +16,7 @@ pub(crate) struct Continue {
 }
 
 impl Continue {
-    /// As it is sent.
+    /// The form on the wire.
     pub(crate) fn encode(&self) -> String {
         let version = self.version.map_or_else(|| json!(-1), |version| json!(version));
         let text = json!([version, self.after.namespace, self.after.name]).to_string();

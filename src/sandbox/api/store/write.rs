@@ -26,14 +26,14 @@ pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
 }
 
-/// How a write is done.
+/// The options of a write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WriteOptions<'a> {
     /// Everything but the commit.
     pub(crate) dry_run: bool,
     /// Whether the status endpoint is written.
     pub(crate) status: bool,
-    /// Who writes.
+    /// The writer.
     pub(crate) actor: &'a str,
     /// Under which name the written fields are owned.
     pub(crate) manager: &'a str,
@@ -48,14 +48,14 @@ impl<'a> WriteOptions<'a> {
     }
 }
 
-/// What a delete insists on.
+/// The preconditions of a delete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
 }
 
-/// What a delete did.
+/// The result of a delete.
 #[derive(Debug)]
 pub(crate) struct Deleted {
     pub(crate) object: Arc<Value>,
@@ -156,14 +156,14 @@ impl State {
             return self.create(target, object, options).map(|object| (object, true));
         };
         let mut object = self.patched(target.resource, kind, Some(&current), body, options)?;
-        // What a client sends and what a patch makes of an object are refused with different codes.
+        // A client's object and the result of a patch are refused with different codes.
         check_type(target.resource, &mut object)
             .map_err(|refusal| if options.applied { refusal } else { refusal.of_a_patch(&object) })?;
         check_place(target, &object)?;
         self.replace(target, &current, object, options).map(|object| (object, false))
     }
 
-    /// What a patch makes of an object.
+    /// The object after a patch.
     fn patched(
         &self,
         resource: &Resource,

@@ -10,7 +10,7 @@ pub(super) fn apply(current: &Value, body: &[u8]) -> Result<Value, Rejection> {
     Ok(merged)
 }
 
-/// What an object becomes by a merge patch.
+/// The object after a merge patch.
 pub fn merged(current: &Value, patch: &Value) -> Value {
     let mut merged = current.clone();
     merge(&mut merged, patch.clone());

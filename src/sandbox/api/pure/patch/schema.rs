@@ -56,7 +56,7 @@ pub(super) fn patch_type(path: &[&str]) -> ListType {
     }
 }
 
-/// What a key member is taken to be when an item leaves it out.
+/// The default of a key member that an item leaves out.
 pub(super) fn key_default(key: &str) -> Option<&'static str> {
     (key == "protocol").then_some("TCP")
 }

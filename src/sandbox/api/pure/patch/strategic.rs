@@ -24,7 +24,7 @@ pub(super) fn apply(current: &Value, patch: Map<String, Value>) -> Result<Value,
     Ok(Value::Object(merge_map(original, patch, &[])?))
 }
 
-/// What the server's library has no class for: the server takes the fault for its own.
+/// Faults without a class in the server's library: the server takes them for its own.
 fn fault(why: impl Into<String>) -> Rejection {
     Rejection { code: 500, reason: "", message: why.into(), details: None, retry_after: None }
 }
@@ -63,7 +63,7 @@ fn merge_map(
     for directive in directives {
         let Some(value) = patch.remove(&directive) else { continue };
         if let Some(field) = directive.strip_prefix(DELETE) {
-            // What is no list, on either side, is passed over.
+            // Skip members that are no list on either side.
             let values = value.as_array().map_or(&[][..], Vec::as_slice);
             if let Some(items) = original.get_mut(field).and_then(Value::as_array_mut) {
                 items.retain(|item| !values.contains(item));
@@ -181,7 +181,7 @@ fn stripped_map(map: Map<String, Value>) -> Map<String, Value> {
         .collect()
 }
 
-/// What an item is known by: its first key, or itself.
+/// The identity of an item: its first key, or the item itself.
 fn identity(item: &Value, names: &[&str]) -> Value {
     match patch_type(names) {
         ListType::Map(keys) => keys.first().and_then(|key| item.get(key)).cloned().unwrap_or(Value::Null),

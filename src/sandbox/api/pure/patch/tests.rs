@@ -160,7 +160,7 @@ fn strategic_patches_merge_lists_by_key_and_obey_directives() {
             json!({ "metadata": { "ownerReferences": [{ "uid": "1", "$patch": "delete" }] } }),
             json!({ "metadata": { "ownerReferences": [{ "uid": "2", "name": "b" }] } }),
         ),
-        // What goes goes first, wherever it stands.
+        // Deletions come first, wherever they stand.
         (
             owned.clone(),
             json!({ "metadata": { "ownerReferences": [{ "uid": "1", "kind": "K" }, { "uid": "1", "$patch": "delete" }] } }),

@@ -115,7 +115,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// What stands at a path; null if nothing does.
+    /// The value at a path; null if there is none.
     fn path(&mut self) -> Option<Value> {
         let mut at = match self.next()? {
             "self" => Some(self.this),

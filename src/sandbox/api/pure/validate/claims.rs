@@ -78,7 +78,7 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
-/// What of a claim may change: the binding, once; later its size and its attributes class.
+/// The members of a claim that may change: the binding, once; later its size and its attributes class.
 pub(super) fn changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     let spec = |object: &Value| without_nulls(at(object, &["spec"]).cloned().unwrap_or_else(|| json!({})));
     let (before, mut after) = (spec(old), spec(new));

@@ -114,7 +114,7 @@ fn object(resource: &Resource, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What may not change from the stored object to the next.
+/// The members that must not change from the stored object to the next.
 fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     match resource.plural {
         "volumeattachments" => immutable("spec", old.get("spec"), new.get("spec"), causes),

@@ -45,13 +45,13 @@ pub fn is_dns_label(name: &str) -> bool {
     label(name).is_empty()
 }
 
-/// What is wrong with a DNS subdomain.
+/// The fault of a DNS subdomain.
 pub(super) fn subdomain(name: &str) -> Vec<String> {
     let shaped = name.split('.').all(|part| framed(part, lower));
     too_long(name, 253, "characters").into_iter().chain((!shaped).then(|| SUBDOMAIN.to_owned())).collect()
 }
 
-/// What is wrong with a DNS label.
+/// The fault of a DNS label.
 pub(super) fn label(name: &str) -> Vec<String> {
     let shape = match framed(name, lower) {
         true => None,
@@ -61,7 +61,7 @@ pub(super) fn label(name: &str) -> Vec<String> {
     too_long(name, 63, "characters").into_iter().chain(shape).collect()
 }
 
-/// What is wrong with `prefix/name` or `name`: keys of labels and annotations, finalizers.
+/// The fault of `prefix/name` or `name`: keys of labels and annotations, finalizers.
 pub(in super::super) fn qualified(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => (None, *name),
@@ -92,13 +92,13 @@ pub(in super::super) fn qualified(text: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a label's value.
+/// The fault of a label's value.
 pub(super) fn label_value(value: &str) -> Vec<String> {
     let shaped = value.is_empty() || framed(value, wide);
     too_long(value, 63, "bytes").into_iter().chain((!shaped).then(|| LABEL_VALUE.to_owned())).collect()
 }
 
-/// What is wrong with a key of a Secret's or a ConfigMap's data.
+/// The fault of a key of a Secret's or a ConfigMap's data.
 pub(super) fn config_key(key: &str) -> Vec<String> {
     let mut faults: Vec<String> = too_long(key, 253, "characters").into_iter().collect();
     if key.is_empty() || !key.chars().all(wide) {

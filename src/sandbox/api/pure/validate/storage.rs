@@ -147,7 +147,7 @@ pub(super) fn storage_class(new: &Value, causes: &mut Vec<Cause>) {
     selectors::allowed_topologies(list(new, &["allowedTopologies"]), "allowedTopologies", causes);
 }
 
-/// What of a `StorageClass` never changes.
+/// The members of a `StorageClass` that never change.
 pub(super) fn storage_class_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     for key in ["parameters", "provisioner"] {
         immutable(key, old.get(key), new.get(key), causes);

@@ -26,7 +26,7 @@ pub(crate) fn prune(schema: &Value, object: &mut Value) {
     }
 }
 
-/// What is wrong with a whole object.
+/// The faults of a whole object.
 pub(super) fn object(schema: &Value, old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     shape(schema, Place { field: "", name: "" }, old, new, causes);
     rules(schema, old, new, causes);
@@ -210,7 +210,7 @@ mod tests {
         let swapped = with("/spec/source", json!({"snapshotHandle": "s"}));
         let once = "spec.source: Invalid value: volumeHandle is required once set";
         assert_eq!(complaints(Some(&valid()), &swapped), [once]);
-        // What was wrong before may stay so.
+        // A fault that was there before may stay.
         let wrong = with("/spec/source", both);
         let mut edited = wrong.clone();
         edited["spec"]["deletionPolicy"] = "Retain".into();

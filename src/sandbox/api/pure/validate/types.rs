@@ -197,7 +197,7 @@ fn check_entry(resource: &Resource, object: &Value, prefix: &str, entry: &str) -
     Ok(())
 }
 
-/// What Go's decoder says of a value that does not fit: it names the struct that the field is in.
+/// The message of Go's decoder about a value that does not fit: it names the struct of the field.
 fn complaint(resource: &Resource, path: &str, wrong: &Value, wanted: &str) -> String {
     if let (Some(text), "v1.Time" | "v1.MicroTime") = (wrong.as_str(), wanted) {
         let layout = if wanted == "v1.Time" { "2006-01-02T15:04:05Z07:00" } else { "2006-01-02T15:04:05.000000Z07:00" };

@@ -106,7 +106,7 @@ fn attributes_class(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What a spec inside a VolumeAttachment must not say, and that it is CSI.
+/// Checks that a spec inside a VolumeAttachment is CSI, and lacks the forbidden members.
 fn inline_only(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     let why = "may not be specified in the context of inline volumes";
     for key in ["claimRef", "capacity", "nodeAffinity", "storageClassName"] {
