@@ -86,7 +86,7 @@ fn a_cell_of_the_comparison_says_its_point() {
 fn the_roadmap_names_what_is_absent_and_the_features_name_each_role() {
     let (features, roadmap) = (read("docs/features.md"), read("ROADMAP.md"));
     let table = features.split_once("\n## Which sidecars\n").unwrap().1.split_once("\n## ").unwrap().0;
-    let mut told = BTreeSet::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
     for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let (sidecar, here) = (cells[1], cells[2]);
