@@ -32,7 +32,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The files below the root of one of these endings, with what the forge shows; not what was built, nor what is hidden otherwise.
+/// The files below the root with one of these endings, and those that the forge shows. Not built, vendored or otherwise hidden files.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
     let mut folders = vec![root().to_path_buf()];
     let mut files = Vec::new();
@@ -41,7 +41,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.is_dir() {
-                if name == ".github" || !(name.starts_with('.') || name == "target") {
+                if name == ".github" || !(name.starts_with('.') || name == "target" || name == "vendor") {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|ending| endings.iter().any(|one| ending == *one)) {
