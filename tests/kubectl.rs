@@ -107,7 +107,7 @@ async fn a_class_and_a_claim_that_are_applied_are_bound_and_go_again() {
     let file = sandbox.manifest();
     assert!(Path::new(&file).is_file());
 
-    // What is only tried changes nothing; the schema is the server's to check.
+    // A dry run changes nothing; the server checks the schema.
     let tried = sandbox.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &file]).await;
     says(&tried, &["storageclass.storage.k8s.io/try-at-once created (server dry run)"]);
     let applied = sandbox.kubectl(&["apply", "-f", &file]).await;

@@ -25,14 +25,14 @@ fn every_role() -> Value {
     json!({"roles": hosted.map(|role| (role.name.to_owned(), json!({}))).collect::<Map<_, _>>()})
 }
 
-/// What the daemon says of a configuration.
+/// The daemon's verdict on a configuration.
 pub(crate) fn faults(config: &Value) -> Vec<Fault> {
     let file = File { name: "config.yaml".to_owned(), text: config.to_string() };
     let loaded = load(&Sources { file: Some(file), ..Sources::default() }, &sections());
     loaded.map_or_else(|rejected| rejected.faults, |_| Vec::new())
 }
 
-/// What Helm says of it.
+/// Helm's verdict.
 fn refusal(config: &Value) -> Option<String> {
     let mut values = matrix::case("attacher").values;
     values["replicas"] = 1.into();

@@ -231,7 +231,7 @@ async fn a_claim_lives_from_its_volume_to_its_end_under_exactly_the_rendered_acc
 #[tokio::test]
 async fn a_daemon_on_its_node_provisions_there_under_exactly_the_rendered_account() {
     let world = World::supplied(|_| {}).await;
-    // What is on its node already is not attached.
+    // A volume that is already on its node is not attached.
     let spec = json!({"attachRequired": false});
     world.create::<CSIDriver>(json!({"metadata": {"name": world.driver_name()}, "spec": spec})).await;
     let here = world.name("here");
@@ -250,7 +250,7 @@ async fn a_daemon_on_its_node_provisions_there_under_exactly_the_rendered_accoun
     .await;
     let placed = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     let pod = release.pod("a pod of the DaemonSet on the node", placed).await;
-    // What kubelet puts into NODE_NAME.
+    // Kubelet's value of NODE_NAME.
     let told = serde_json::to_value(&pod).unwrap();
     let containers = told["spec"]["containers"].as_array().unwrap();
     let daemon = containers.iter().find(|it| it["name"] == "csi-control-plane").unwrap();

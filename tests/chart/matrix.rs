@@ -13,7 +13,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// Its path.
     pub(crate) path: PathBuf,
-    /// What it says.
+    /// Its values.
     pub(crate) values: Value,
     /// Whether this daemon has the roles that it enables.
     pub(crate) is_known: bool,

@@ -35,7 +35,7 @@ fn duration() -> Value {
     json!({"type": "string", "pattern": "^(0|(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?)$"})
 }
 
-/// What a kind's `spec` may hold.
+/// The members of a kind's `spec`.
 fn spec(kind: &str) -> Value {
     let selector = object(&json!({"matchLabels": texts()}), &[]);
     let endpoint = object(&json!({"port": text(), "path": text(), "interval": duration()}), &[]);

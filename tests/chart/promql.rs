@@ -9,7 +9,7 @@ pub(crate) struct Selector {
     pub(crate) labels: BTreeSet<String>,
 }
 
-/// What an expression uses.
+/// The metrics of an expression.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Uses {
     pub(crate) selectors: Vec<Selector>,

@@ -78,7 +78,7 @@ fn is_of_named_secrets(rule: &Value) -> bool {
     texts(&rule["resources"]).contains("secrets") && !rule["resourceNames"].is_null()
 }
 
-/// What is said before each rule of a role.
+/// The comments before each rule of a role.
 fn comments(document: &str) -> Vec<Vec<String>> {
     let (_, rules) = document.split_once("\nrules:").unwrap();
     let mut all = Vec::new();

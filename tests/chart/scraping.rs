@@ -23,7 +23,7 @@ use crate::http;
 use crate::programs;
 use crate::watching;
 
-/// What any single thing may take on a machine that does a lot else.
+/// The bound of any single wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -104,7 +104,7 @@ async fn prometheus(folder: &TempDir, target: SocketAddr) -> (Child, SocketAddr)
     (child, address)
 }
 
-/// What an expression results in now, or what Prometheus has against it.
+/// The present result of an expression, or Prometheus's error.
 async fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
     let mut query = String::new();
     for byte in expression.bytes() {
@@ -190,7 +190,7 @@ async fn a_real_prometheus_scrapes_the_daemon_and_every_rule_and_panel_evaluates
         assert_eq!(rule["health"], "ok", "{rule:#}");
     }
 
-    // What the sandbox plays takes a while to be seen; what it does not play stays silent, and everything else must speak.
+    // Panels about the sandbox's acts take a while to have data, panels about other faults stay empty, all others must have data.
     let told = async |panel: &str| {
         let everything = panel.replace("$__rate_interval", "1m").replace("$namespace", ".*").replace("$pod", ".*");
         Some(ask(prometheus, &everything).await.unwrap()).filter(|found| !found.is_empty())

@@ -14,7 +14,7 @@ use crate::matrix;
 use crate::programs;
 use crate::promql;
 
-/// What Prometheus puts on every series that it scrapes from a pod.
+/// The labels that Prometheus adds to every series of a pod.
 const TARGET: [&str; 5] = ["namespace", "pod", "container", "job", "instance"];
 
 /// Every series that a scrape can have, and its labels.
@@ -40,7 +40,7 @@ fn catalogue() -> BTreeMap<String, BTreeSet<String>> {
     series
 }
 
-/// What an expression uses and no scrape has.
+/// The metrics of an expression that no scrape has.
 fn faults(expression: &str) -> Vec<String> {
     let catalogue = catalogue();
     let uses = promql::read(expression);

@@ -42,7 +42,7 @@ const RESOURCES: [(&str, &str); 27] = [
     ("storage.k8s.io", "volumeattachments/status"),
     ("storage.k8s.io", "volumeattributesclasses"),
 ];
-/// What they allow.
+/// Their rights.
 const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
 /// How long the authorizer may take to hear of rights.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -43,7 +43,7 @@ pub(crate) async fn world() -> World {
     World::on(Transport::across_namespaces, zoned([pool("z1", 100)])).await
 }
 
-/// What a daemon with all of its rights makes of it.
+/// The result of a daemon with all of its rights.
 pub(crate) struct TestBed {
     class: String,
     claims: Vec<String>,

@@ -157,7 +157,7 @@ impl ControlPlane {
     async fn config(&self, user: &Value) -> kube::Config {
         let file: Kubeconfig = serde_yaml::from_str(&self.kubeconfig_with(user).to_string()).unwrap();
         let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        // What the server says is what a test wants to see.
+        // The server's message is what the test compares.
         config.default_retry = false;
         config
     }
@@ -376,7 +376,7 @@ fn etcd_arguments(ports: Ports) -> Vec<String> {
         "--peer-key-file=etcd.key".to_owned(),
         "--peer-trusted-ca-file=authority.crt".to_owned(),
         "--peer-client-cert-auth".to_owned(),
-        // What is lost with the machine would be thrown away in a minute.
+        // The tests delete this data soon, so a crash of the machine may lose it.
         "--unsafe-no-fsync".to_owned(),
         "--log-level=warn".to_owned(),
     ]

@@ -107,7 +107,7 @@ impl Transport {
         self.client.clone()
     }
 
-    /// What it stands on.
+    /// The control plane that it runs on.
     pub(crate) fn cluster(&self) -> &ControlPlane {
         &self.cluster
     }

@@ -19,7 +19,7 @@ struct Fixture {
     kind: &'static str,
     name: &'static str,
     namespace: &'static str,
-    /// What its manifest does not say.
+    /// The parts that its manifest lacks.
     more: &'static [&'static str],
 }
 

@@ -26,7 +26,7 @@ use crate::{http, peers, provisioners, resizers, snapshotters};
 /// Exposed only once a renewal of the Lease has met another process's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";
 
-/// What a sidecar exposes.
+/// A sidecar's metrics.
 struct Scraped {
     sidecar: &'static str,
     families: BTreeMap<String, Family>,
@@ -100,7 +100,7 @@ async fn theirs(world: &World) -> [Scraped; 4] {
     scraped
 }
 
-/// How theirs differs from what the catalogue says of it.
+/// The differences between the sidecar's metrics and the catalogue.
 fn differences(metric: &Metric, family: Option<&Family>) -> Vec<String> {
     let Some(family) = family else { return vec!["they don't have it".to_owned()] };
     let (kind, buckets) = match metric.kind {

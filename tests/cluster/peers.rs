@@ -49,7 +49,7 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
             status["roles"].as_array().is_some_and(|roles| roles.iter().any(waits))
         })
         .await;
-    // What comes meanwhile is csi-attacher's.
+    // Meanwhile the work is csi-attacher's.
     let meanwhile = world.attach(&third, &node).await;
     world.attached(&meanwhile).await;
     let who = |volume: &str| world.publishes(volume).iter().map(|call| call.connection).collect::<BTreeSet<u64>>();
@@ -125,7 +125,7 @@ async fn the_demo_driver_passes_all_suites_of_csi_sanity_that_it_has_the_service
     assert_eq!(["Identity Service", "[Controller Server]", "Node Service"].map(count), [3, 62, 19], "{passed:#?}");
     let changes = ["ExpandVolume [Controller Server]", "ModifyVolume [Controller Server]"].map(count);
     assert!(changes.iter().all(|specs| *specs > 0), "{passed:#?}");
-    // What the resizer calls.
+    // The resizer's calls.
     assert_eq!(
         ["ExpandVolume [Controller Server]", "ModifyVolume [Controller Server]"].map(count),
         [3, 6],

@@ -96,7 +96,7 @@ impl Program {
         Self { name: name.to_owned(), child, log, pid }
     }
 
-    /// That it still runs, or its last words.
+    /// Whether it still runs, or its last output.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait().unwrap() {
             None => Ok(()),
@@ -128,7 +128,7 @@ impl Program {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        // What is left of it is dropped.
+        // Its rest is dropped.
         let _ = tokio::time::timeout(GRACE, stopped).await;
     }
 }

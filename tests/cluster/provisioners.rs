@@ -367,7 +367,7 @@ fn answers_get_lost(world: &World) {
     world.driver().inject(Fault::on(Method::CreateVolume, lost));
 }
 
-/// What the driver was asked for a claim by each of its connections, a line each.
+/// The calls for a claim by each of the driver's connections, one line per connection.
 fn asked_by(world: &World, volume: &str) -> BTreeMap<u64, BTreeSet<String>> {
     let mut asked: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for call in world.driver().creates_of(volume) {

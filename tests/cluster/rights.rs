@@ -32,7 +32,7 @@ use crate::{claim_rights, logs, objects};
 const LOOK: Duration = Duration::from_millis(25);
 /// Where a user sees it who reads the log, and nobody else.
 const LOG_ALONE: &str = "the log alone";
-/// How many daemons are tried at once.
+/// The number of daemons that are tried at once.
 const AT_ONCE: usize = 4;
 /// An Event is counted up five minutes after it was written at the earliest; a capacity object is looked up only if it was made
 /// and the watch has not shown it for as long as a poll takes; of what a pod may be of, ours is of a `ReplicaSet`.
@@ -98,7 +98,7 @@ fn plan(role: &str, driver: &str) -> Plan {
     Plan::of(&loaded, driver, None).unwrap()
 }
 
-/// What a forbidden request is answered with.
+/// The answer to a forbidden request.
 fn forbidden(world: &World, verb: &str, resource: &str) -> String {
     let host = world.name("daemon");
     format!("User \"system:serviceaccount:{NAMESPACE}:{host}\" cannot {verb} resource \"{resource}\"")
@@ -181,7 +181,7 @@ async fn place_of(
     let looks = async {
         loop {
             found = told(world, daemon, log, &text).await.or(found);
-            // What is said in the log alone may be on its way to a page.
+            // A text that is only in the log may be on its way to a page.
             if found.is_some_and(|place| place != LOG_ALONE || resource == "events") {
                 return;
             }
@@ -337,7 +337,7 @@ async fn each_role_alone_has_enough_with_its_own_rights() {
     }
 }
 
-/// What no run misses would not be missed in a plan either: so that is compared with what it must be.
+/// A right that no run misses could also be missing in the plan, so the plan is compared with the expected one.
 #[test]
 fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_for_nobody_else() {
     let is_about = |role: &str, rule: &str| {

@@ -21,7 +21,7 @@ use crate::supply::zoned;
 use crate::world::wait::asked;
 use crate::world::{PATIENCE, World, settled};
 
-/// What the Deployment's pods run, before the move and after it.
+/// The containers of the Deployment's pods, before the move and after it.
 const THEIRS: &str = "example.com/csi-provisioner";
 const OURS: &str = "example.com/csi-control-plane";
 
@@ -34,7 +34,7 @@ struct Scene {
     level: i8,
 }
 
-/// One object, as far as it tells whether it is the same and was left alone.
+/// One object: the members that show whether it is the same and was left alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Told {
     name: String,
@@ -142,7 +142,7 @@ impl Scene {
         daemon
     }
 
-    /// What is told, by zone: more than once, if there are several objects for a zone.
+    /// The published capacities, by zone: several, if there are several objects for a zone.
     async fn told(&self) -> Vec<(String, Told)> {
         let labels = format!("{}={}", names::LABEL_DRIVER_NAME, self.world.driver_name());
         let objects = self.objects().list(&ListParams::default().labels(&labels)).await.unwrap().items;
@@ -177,12 +177,12 @@ impl Scene {
     /// Waits until whoever leads has asked for the room of so many objects twice more.
     async fn looked_again(&self, objects: usize) {
         let asked = |driver: &csi_control_plane::sandbox::driver::Driver| driver.calls_of(Method::GetCapacity).len();
-        // Of a look that is under way some are asked already.
+        // A pass that is under way has asked for some already.
         let enough = asked(self.world.driver()) + 3 * objects;
         self.world.driver_until("two more looks at the room", |driver| asked(driver) >= enough).await;
     }
 
-    /// What a pod's daemon has written to capacity objects.
+    /// A pod's writes to capacity objects.
     fn writes_of(&self, pod: &Pod) -> Vec<String> {
         let mut log = self.world.ground().cluster().writes_of(NAMESPACE, &pod.name_any());
         log.retain(|write| write.contains("csistoragecapacities"));
@@ -248,7 +248,7 @@ async fn capacity_objects_stay_the_same_ones_when_the_daemon_takes_over_and_hand
         assert_eq!((&told.labels, &told.owners), (&made["z1"].labels, &made["z1"].owners), "{zone}");
     }
 
-    // Who owns them takes them along.
+    // Their owner's deletion deletes them.
     scene.deployments().delete(&scene.deployment, &DeleteParams::background()).await.unwrap();
     asked("no objects", async || scene.told().await.is_empty().then_some(())).await;
     scene.world.assert_nothing_leaked().await;

@@ -80,7 +80,7 @@ pub(crate) async fn an_account_may_do_what_it_was_given_and_nothing_else(server:
         case.get(&format!("{LEASES}?fieldSelector=metadata.name%3Dmine")).await,
     ];
     assert_eq!(case.get(&format!("{LEASES}/mine")).await.code, 404);
-    // What there is not looks the same.
+    // A missing object looks the same.
     refused.push(case.get("/api/v1/gadgets").await);
     refused.push(case.get("/apis/gadgets.example.com/v1/namespaces/CASE/gadgets/one").await);
     refused.push(case.get("/metrics").await);

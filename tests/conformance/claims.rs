@@ -161,7 +161,7 @@ pub(crate) async fn a_deleted_claim_takes_no_finalizer(server: &Server) {
         {"op": "add", "path": "/metadata/annotations", "value": {"example.com/source": "yes"}},
     ]);
     assert_eq!(case.patch(PatchType::Json, &path, more).await.code, 422);
-    // What is no finalizer may still change.
+    // Everything but a finalizer may still change.
     let note = json!({"metadata": {"annotations": {"example.com/note": "late"}}});
     assert_eq!(case.patch(PatchType::Merge, &path, note).await.code, 200);
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"metadata": {"finalizers": null}})).await.code, 200);

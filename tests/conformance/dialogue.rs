@@ -54,13 +54,13 @@ impl Server {
     }
 }
 
-/// Who asks.
+/// The caller.
 enum Caller {
     Administrator,
     Nobody,
     Bearer {
         token: String,
-        /// What the transcript calls them.
+        /// Their names in the transcript.
         called: String,
     },
 }
@@ -69,12 +69,12 @@ enum Caller {
 pub(crate) struct Case {
     server: Server,
     caller: Caller,
-    /// What `CASE` stands for.
+    /// The value of `CASE`.
     name: String,
     transcript: Transcript,
 }
 
-/// What the server said.
+/// The server's answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     /// The HTTP status code.

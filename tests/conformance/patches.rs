@@ -73,7 +73,7 @@ pub(crate) async fn a_merge_patch_of_an_object_and_its_version_is_one_of_that_or
     let first = at(&made.uid(), &made.version(), json!({"one": "1", "two": "2", "key": null}));
     let written = case.patch(PatchType::Merge, &path, first.clone()).await;
     assert_eq!((written.code, &written.body["data"]), (200, &json!({"one": "1", "two": "2"})));
-    // What comes late is refused.
+    // A late request is refused.
     assert_eq!(case.patch(PatchType::Merge, &path, first).await.code, 409);
     let namesake = at("another", &written.version(), json!({"three": "3"}));
     assert_eq!(case.patch(PatchType::Merge, &path, namesake).await.code, 422);

@@ -56,7 +56,7 @@ pub(crate) async fn a_claim_beyond_its_quota_does_not_grow(server: &Server) {
     let text = "exceeded quota: q, requested: requests.storage=2Gi, used: requests.storage=2Gi, limited: \
                 requests.storage=3Gi";
     assert!(refused.code == 403 && refused.text("/message").ends_with(text), "{refused:?}");
-    // What is begun counts, and no status is refused for that.
+    // A begun expansion counts, and no status is refused for it.
     let begun = |size: &str| json!({"status": {"allocatedResources": {"storage": size}}});
     assert_eq!(case.patch(PatchType::Merge, &status, begun("4Gi")).await.code, 200);
     let used = |answer: &super::dialogue::Answer| answer.text("/status/used/requests.storage").to_owned();

@@ -39,7 +39,7 @@ pub(crate) async fn a_condition_is_merged_by_its_type(server: &Server) {
     assert_eq!(conditions(&one), [("Theirs", "One")]);
     let two = merge(&mut case, json!([condition("Resizing", "Two")])).await;
     assert_eq!(two.body["status"]["conditions"].as_array().map(Vec::len), Some(2));
-    // What a patch does not name stays; null removes.
+    // Members that a patch does not name stay; null removes.
     merge(&mut case, json!([{"type": "Theirs", "message": "changed"}])).await;
     let bare =
         merge(&mut case, json!([{"type": "Theirs", "reason": null, "message": null, "lastProbeTime": null}])).await;

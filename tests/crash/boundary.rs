@@ -40,7 +40,7 @@ pub(crate) struct Boundary {
 pub(crate) struct Moment {
     /// When.
     pub(crate) at: Duration,
-    /// What it is called in reports: `CreateVolume/done`.
+    /// Its name in reports: `CreateVolume/done`.
     pub(crate) label: String,
 }
 

@@ -46,7 +46,7 @@ struct Case {
     scenario: Scenario,
     how: Death,
     deaths: Vec<Moment>,
-    /// What the run that was recorded exchanged before the last death.
+    /// The exchanges of the recorded run before the last death.
     recorded: Vec<Boundary>,
 }
 
@@ -183,7 +183,7 @@ fn a_provision_is_two_writes_one_call_and_a_write_that_tidies_and_a_deletion_two
         whats(&scenario::deletion()),
         [
             "DeleteVolume",
-            // Of the volume's creation, which the journal has kept until now: it goes before the object can (J8).
+            // The write of the journal that removes the volume's entry: it comes before the object can go (J8).
             "patch configmaps",
             "delete persistentvolumes",
             "patch persistentvolumes"

@@ -44,12 +44,12 @@ pub(crate) enum Death {
     CutOff,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What each daemon exchanged with others since the scenario's act, in order.
+    /// Each daemon's exchanges since the scenario's act, in order.
     pub(crate) boundaries: Vec<Vec<Boundary>>,
-    /// What was broken.
+    /// The violations.
     pub(crate) wrong: Vec<String>,
     pub(crate) lines: Vec<String>,
 }
@@ -219,7 +219,7 @@ impl Play {
         }
     }
 
-    /// What a daemon exchanged with others since the act, in order.
+    /// A daemon's exchanges since the act, in order.
     fn boundaries(&self, life: usize) -> Vec<Boundary> {
         let name = host(life);
         let epoch: Timestamp = EPOCH.parse().unwrap();

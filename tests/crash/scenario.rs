@@ -34,7 +34,7 @@ pub(crate) enum End {
 /// One scenario.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub(crate) name: String,
     /// The driver, as far as it is not the usual one.
     pub(crate) profile: fn(&mut Profile),
@@ -44,17 +44,17 @@ pub(crate) struct Scenario {
     pub(crate) takes_snapshots: bool,
     /// The node that the daemon is on, where each node has one.
     pub(crate) node: Option<&'static str>,
-    /// What is there already, in stages that each come to rest.
+    /// The existing objects, in stages that each come to rest.
     pub(crate) before: Vec<fn(&World)>,
-    /// What goes wrong at the driver from then on.
+    /// The driver's fault from then on.
     pub(crate) faults: fn() -> Vec<Fault>,
-    /// What is done. From here on the daemon dies.
+    /// The act. From here on the daemon dies.
     pub(crate) act: fn(&World),
     /// The end of the claims if no daemon dies.
     pub(crate) undisturbed: Vec<(&'static str, End)>,
-    /// What people do while no daemon works.
+    /// The acts of people while no daemon works.
     pub(crate) meanwhile: fn(&World),
-    /// How the claims end after that.
+    /// The end of the claims after that.
     pub(crate) ends: Vec<(&'static str, End)>,
 }
 
@@ -341,7 +341,7 @@ fn on_a_node() -> Vec<Scenario> {
     vec![taken.and_deleted(), taken, given.and_deleted(), given]
 }
 
-/// Of them the one whose daemon takes a claim, which is deleted while it does not work.
+/// The node whose daemon takes a claim. It is deleted while its daemon does not work.
 pub(crate) fn on_a_node_deleted() -> Scenario {
     on_a_node().remove(0)
 }

@@ -1,4 +1,4 @@
-//! What must hold at every step, and in the end.
+//! The invariants of every step and of the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::world::{World, finalizers, is_deleting, name, text};
 use crate::invariants::Invariant;
 use crate::trace::Trace;
 
-/// What ours is called on others' objects.
+/// The daemon's name on objects of others.
 const OURS: &str = "csi-control-plane.io/";
 /// The finalizer on volumes that go with their claims.
 const VOLUME_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
@@ -24,7 +24,7 @@ const SOURCE_FINALIZERS: [&str; 2] = [
 
 /// The fields in which a content describes its snapshot.
 const HANDLE: &str = "/status/snapshotHandle";
-/// What a content has while a snapshot may be on its way.
+/// The annotation of a content while a snapshot may be on its way.
 const UNANSWERED: [&str; 2] =
     ["snapshot.storage.kubernetes.io/volumesnapshot-being-created", "csi-control-plane.io/snapshotting"];
 
@@ -130,7 +130,7 @@ fn may_be_deleted(trace: &Trace, world: &World, handle: &str) {
     }
 }
 
-/// What is wrong at rest: volumes at the driver = volume objects, nothing of ours left, each claim as it should be.
+/// The faults at rest: volumes at the driver = volume objects, no finalizer of ours left, each claim as it should be.
 pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     let mut wrong = Vec::new();
     let (volumes, claims) = (world.volumes(), world.claims());

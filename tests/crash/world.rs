@@ -25,10 +25,10 @@ pub(crate) const NAMESPACE: &str = "default";
 
 /// The claim that a scenario is about.
 pub(crate) const DATA: &str = "data";
-/// What its volume is made from.
+/// The source of its volume.
 pub(crate) const SOURCE: &str = "source";
 
-/// What people can do.
+/// The acts of people.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) api: Api,

@@ -19,7 +19,7 @@ use std::time::Duration;
 use object::{Architecture, Object as _, ObjectKind, ObjectSection as _};
 use tempfile::TempDir;
 
-/// What an image may weigh, before it is compressed.
+/// The largest size of an image, before it is compressed.
 const LIMIT: u64 = 25 << 20;
 /// distroless/static: certificates, time zones, a passwd file.
 const BASE: u64 = 3 << 20;

@@ -32,7 +32,7 @@ impl World {
         assert_eq!(violations, []);
     }
 
-    /// What the API and the driver don't agree on.
+    /// Differences between the API and the driver.
     pub(crate) async fn imbalance(&self) -> Option<String> {
         let attachments = self.all::<VolumeAttachment>().list(&ListParams::default()).await.unwrap();
         let volumes = self.all::<PersistentVolume>().list(&ListParams::default()).await.unwrap();

@@ -91,7 +91,7 @@ pub(crate) async fn came_and_went(world: &World, (coming, going): &(Burst, Burst
     world.assert_supplied_at_most(times, since);
 }
 
-/// What a call makes or deletes.
+/// The object that a call creates or deletes.
 fn subject(call: &Call) -> &str {
     call.name.as_deref().or(call.volume.as_deref()).unwrap_or_default()
 }

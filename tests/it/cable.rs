@@ -28,7 +28,7 @@ impl Outage {
     }
 }
 
-/// What becomes of bytes.
+/// The fate of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     /// They arrive.

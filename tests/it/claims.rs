@@ -265,7 +265,7 @@ async fn the_room_is_asked_for_again_after_answers_that_cannot_be_used() {
         let claim = world.claim(short, &class, json!({})).await;
         world.asked(&claim, 1).await;
         let before = asked(world.driver());
-        // What came before may still bring one, and each failure one more.
+        // Earlier calls may still cause one, and each failure one more.
         world.driver_until("asked for the room again and again", |driver| asked(driver) >= before + 3).await;
         world.driver().clear_faults();
         world.provisioned(&claim).await;

@@ -89,7 +89,7 @@ async fn without_publish(world: &World, node: &str) -> (String, String) {
     (next, confirmed)
 }
 
-/// How the driver has answered to the detaches of a volume.
+/// The driver's answers to the detaches of a volume.
 fn outcomes(world: &World, volume: &str) -> Vec<&'static str> {
     world.unpublishes(volume).into_iter().map(|call| call.outcome.label()).collect()
 }

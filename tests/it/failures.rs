@@ -23,7 +23,7 @@ use crate::objects;
 use crate::world::leases::holder;
 use crate::world::{World, brief, until_some};
 
-/// How long the driver's process is away.
+/// The time for which the driver's process is away.
 const DOWN: Duration = Duration::from_millis(300);
 
 /// Volumes and their attachments to one node.

@@ -18,7 +18,7 @@ pub(crate) fn config() -> Value {
     })
 }
 
-/// What to merge in where a scenario waits for a Lease to expire.
+/// The configuration of a scenario that waits for a Lease to expire.
 pub(crate) fn short_lease() -> Value {
     json!({ "leaderElection": { "leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "500ms" } })
 }

@@ -13,7 +13,7 @@ use crate::supplier::{create, figure, says, supplier, unanswered};
 use crate::supply::{ZONE, handle_of};
 use crate::world::World;
 
-/// What only a back-off would bring comes after the patience of every test.
+/// The back-offs are longer than any test waits, so a retry proves a wake-up.
 fn slow() -> Value {
     json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})
 }
@@ -175,7 +175,7 @@ async fn r28_r4_a_volume_object_says_all_that_its_class_and_its_driver_say() {
     let identity = &mut spec["csi"]["volumeAttributes"]["storage.kubernetes.io/csiProvisionerIdentity"];
     assert!(identity.as_str().unwrap().ends_with(world.driver_name()), "{identity}");
     *identity = "<identity>".into();
-    // What Kubernetes adds when it binds them.
+    // The members that Kubernetes adds when it binds them.
     told["annotations"].as_object_mut().unwrap().remove("pv.kubernetes.io/bound-by-controller");
     let (_, handle) = handle_of(&volume).unwrap();
     let text = serde_json::to_string_pretty(&told).unwrap();

@@ -29,7 +29,7 @@ impl World {
 #[tokio::test]
 async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_warning() {
     let world = World::two_zones().await;
-    // What only a back-off would bring comes after the patience of every test.
+    // The back-offs are longer than any test waits, so a retry proves a wake-up.
     let slow = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
     let daemon = world.supplier(slow).await;
     let node = world.node_in("n1", "z1").await;

@@ -18,7 +18,7 @@ use crate::supplier::{rights, supplier};
 use crate::world::leases::holder;
 use crate::world::{World, until_some};
 
-/// How long the driver's process is away.
+/// The time for which the driver's process is away.
 const DOWN: Duration = Duration::from_millis(300);
 
 /// The configuration of a provisioner that leads on for as long as the API is away here.
@@ -40,7 +40,7 @@ async fn wired(world: &World, host: &str, config: Value) -> (Daemon, Cable) {
     world.ground().start_wired(&world.name(host), &objects::config_with(config).to_string()).await
 }
 
-/// What a status page says of the provisioner.
+/// The provisioner's part of a status page.
 fn provisioner(status: &Value) -> &Value {
     let mut roles = status["roles"].as_array().unwrap().iter();
     roles.find(|role| role["name"] == "provisioner").unwrap()

@@ -240,7 +240,7 @@ async fn two_daemons_that_both_lead_lose_nothing() {
     let _second = world.daemon_on("second", config).await;
     let class = world.class("class", json!({})).await;
     let claims = world.begun(&class, 12).await;
-    // What one of them had begun is known to the other, or is found by it.
+    // The other one knows the work that the first had begun, or finds it.
     first.kill();
     for claim in &claims[..4] {
         world.delete_claim(claim).await;
@@ -331,7 +331,7 @@ async fn a_leader_that_finds_a_thousand_entries_asks_for_all_of_them_soon_withou
     world.driver_until("asked for all", |driver| asked(driver) > ENTRIES).await;
     world.supplied_with(&begun).await;
     world.journal_is_empty().await;
-    // None of the others has a claim.
+    // No other volume has a claim.
     world.driver_until("one volume", |driver| driver.state().volumes().len() == 1).await;
     world.assert_nothing_leaked().await;
 }

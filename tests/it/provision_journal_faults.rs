@@ -163,7 +163,7 @@ async fn a_segment_that_is_larger_than_ours_gets_no_further_entry_and_loses_thos
 
 #[tokio::test]
 async fn claims_for_which_the_journal_has_no_room_wait_until_it_has_some() {
-    /// Of entries of this size a segment takes two.
+    /// A segment takes two entries of this size.
     const LARGE: usize = 200 * 1024;
     let world = World::supplied(|_| {}).await;
     let slow = json!({ "retry": { "initial": "2s", "max": "2s", "infeasible": "2s" } });

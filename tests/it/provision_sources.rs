@@ -293,7 +293,7 @@ async fn what_was_begun_of_a_snapshot_that_is_no_more_is_finished_by_a_successor
             world.claim_gone(&restored).await;
         }
         let _second = world.daemon_on("second", supplier(json!({}))).await;
-        // What was to be restored stands in the entry.
+        // The entry has the source of the restore.
         let asked = world.asked(&restored, before.len() + 1).await;
         assert_eq!(asked[before.len()].create, before[0].create);
         if !is_deleted {

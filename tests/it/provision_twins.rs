@@ -186,7 +186,7 @@ fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
 #[tokio::test]
 async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
     let world = World::supplied(|_| {}).await;
-    // What only a back-off would bring comes after the patience of every test.
+    // The back-offs are longer than any test waits, so a retry proves a wake-up.
     let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
     let _daemon = world.supplier(slow).await;
     let (class, claim, volume) = world.supplied_claim().await;
@@ -207,7 +207,7 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
 #[tokio::test]
 async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
     let world = World::supplied(|_| {}).await;
-    // What only a back-off would bring comes after the patience of every test.
+    // The back-offs are longer than any test waits, so a retry proves a wake-up.
     let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
     let _daemon = world.supplier(slow).await;
     let (class, claim, volume) = world.supplied_claim().await;

@@ -62,7 +62,7 @@ async fn z4_z11_z15_z16_a_node_finishes_before_the_next_size_begins() {
     let world = World::supplied(|_| {}).await;
     let daemon = world.resizer(slow()).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
-    // Of an expansion that no node had to finish.
+    // The log line of an expansion that no node had to finish.
     let key = "volume.kubernetes.io/node-expansion-not-required";
     world.patch_claim(&claim, json!({"metadata": {"annotations": {key: "true"}}})).await;
     world.ask_for(&claim, "2Gi").await;

@@ -23,7 +23,7 @@ pub(crate) fn resizer(section: Value) -> Value {
     json!({"roles": {"attacher": null, "reconciler": null, "resizer": resizer}})
 }
 
-/// What only a back-off or a pause would bring comes after the patience of every test.
+/// Back-offs and pauses are longer than any test waits, so a retry proves a wake-up.
 pub(crate) fn slow() -> Value {
     json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})
 }
@@ -38,7 +38,7 @@ pub(crate) fn modifying(action: Action) -> Fault {
     Fault::on(Method::ControllerModifyVolume, action)
 }
 
-/// What stands at this place of an object; null if nothing does.
+/// The value at this place of an object; null if there is none.
 pub(crate) fn at(object: &impl serde::Serialize, pointer: &str) -> Value {
     json!(object).pointer(pointer).cloned().unwrap_or_default()
 }

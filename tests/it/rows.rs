@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What proves a row.
+/// The proof of a row.
 pub(crate) enum Proof {
     /// These tests, here or beside the code.
     Tests(&'static [&'static str]),
@@ -323,7 +323,7 @@ pub(crate) fn assert_proven(rows: &[(u32, &str, Proof)], last: u32, cites: impl 
         for name in *names {
             assert!(found.contains(*name), "R{number}: there is no test {name} that is played");
             let is_named_so = OF_ANOTHER_NAME.iter().any(|(other, _)| other == name);
-            // What is done instead is not about the row.
+            // A substitute that does not concern the row.
             if matches!(proof, Tests(_)) && !cites(name, *number) && !is_named_so {
                 wrong.push(format!("R{number}: {name} does not say that it is about it"));
             }

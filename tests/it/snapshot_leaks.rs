@@ -149,7 +149,7 @@ async fn a_request_that_would_be_another_by_now_is_not_ended_by_a_refusal_of_the
     world.driver().inject(unanswered());
     let cut = world.cut("cut", &source, &class).await;
     world.content_until(&cut.content, "told", |it| !error_in(it).is_empty()).await;
-    // What the process remembers goes with it.
+    // The process's memory goes with it.
     first.stop().await.unwrap();
     world.delete_installed(CLASS, &class).await;
     world.driver().clear_faults();

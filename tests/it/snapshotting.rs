@@ -45,7 +45,7 @@ pub(crate) fn snapshotter(section: Value) -> Value {
     json!({"roles": {"attacher": null, "reconciler": null, "snapshotter": snapshotter}})
 }
 
-/// What only a back-off or a pause would bring comes after the patience of every test.
+/// Back-offs and pauses are longer than any test waits, so a retry proves a wake-up.
 pub(crate) fn slow() -> Value {
     json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"},
         "readyCheck": {"initial": "300s", "max": "300s"}})
@@ -85,7 +85,7 @@ pub(crate) struct Cut {
     pub(crate) name: String,
 }
 
-/// What stands at this place of an object.
+/// The value at this place of an object.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][key].as_str()
 }

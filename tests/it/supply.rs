@@ -205,7 +205,7 @@ impl World {
         assert_eq!(violations, []);
     }
 
-    /// What the driver has and the API doesn't know, the other way round, and what was left behind.
+    /// Differences between the driver and the API, and objects that were left behind.
     pub(crate) async fn leak(&self) -> Option<String> {
         let (volumes, claims) = (self.volumes().await, self.claims().await);
         let handles: Vec<String> = volumes.iter().filter_map(|it| handle_of(it).map(|(_, handle)| handle)).collect();

@@ -101,7 +101,7 @@ impl World {
         Self { ground: set(profile).await, id, driver_name, uids: Mutex::default() }
     }
 
-    /// What stands under it.
+    /// The transport under it.
     pub(crate) fn ground(&self) -> &Transport {
         &self.ground
     }

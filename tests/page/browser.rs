@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two looks at a page, which reports nothing by itself.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
-/// What the browser is called where there is one.
+/// The names of the browser's program.
 const NAMES: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
 
 /// The browser reads commands from descriptor 3 and answers on 4.
@@ -159,7 +159,7 @@ impl Browser {
         self.until("the page is loaded", "document.readyState === 'complete' && location.href !== 'about:blank'").await;
     }
 
-    /// What an expression comes to in the page; a promise is awaited.
+    /// The result of an expression in the page; a promise is awaited.
     pub(crate) async fn tell(&mut self, expression: &str) -> Value {
         self.look(expression).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
     }

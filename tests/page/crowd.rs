@@ -58,7 +58,7 @@ fn claim(testbed: &TestBed, driver: &str, number: usize) {
     testbed.api.create_value(claim).unwrap();
 }
 
-/// What the browser counts, by name.
+/// The browser's counters, by name.
 async fn figure(browser: &mut Browser, name: &str) -> f64 {
     let told = browser.call("Performance.getMetrics", json!({})).await;
     let found = told["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == name).cloned();

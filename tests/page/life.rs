@@ -46,7 +46,7 @@ async fn news_come_without_a_jump_and_leave_what_is_typed_and_selected() {
         browser.tell("[window.mark, document.querySelector('input').value, document.activeElement.tagName]").await;
     assert_eq!(kept, json!([1, "zone", "INPUT"]), "the page was not loaded again");
 
-    // Who copies an error is not disturbed.
+    // A refresh does not disturb a user who copies an error.
     browser.tell("getSelection().selectAllChildren(document.querySelector('.error bdi'))").await;
     // The answer to an earlier request may still come. The page does not show it.
     let (told, asked) = (browser.tell(TOLD).await, browser.events("Network.requestWillBeSent").len());

@@ -72,7 +72,7 @@ impl Scene {
         self.tasks.spawn("diagnostics", serving);
     }
 
-    /// What the page shows.
+    /// The page's content.
     pub(crate) fn report(&self) -> StatusReport {
         self.board.report()
     }

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::program::eventually;
 
-/// What it does with a request.
+/// Its effect on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
     /// Takes the spans.
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
     /// The traces that it points to.
     pub(crate) links: Vec<String>,
     pub(crate) attributes: BTreeMap<String, String>,
-    /// What sent it.
+    /// The sender.
     pub(crate) resource: BTreeMap<String, String>,
 }
 
@@ -130,7 +130,7 @@ impl Collector {
         self.book.lock().unwrap().requests
     }
 
-    /// What the requests' metadata said under this key.
+    /// The requests' metadata under this key.
     pub(crate) fn header(&self, key: &str) -> Vec<Option<String>> {
         self.book.lock().unwrap().headers.iter().map(|all| all.get(key).cloned()).collect()
     }

@@ -16,7 +16,7 @@ pub(crate) const DAEMONS: &str = "daemon-";
 pub(crate) struct Commit {
     /// When, by the driver's clock: comparable with its calls.
     pub(crate) at: Duration,
-    /// Whose request it was.
+    /// The caller.
     pub(crate) user: String,
     /// The kind's plural.
     pub(crate) plural: &'static str,
@@ -50,7 +50,7 @@ pub(crate) struct Commits(Arc<Mutex<Book>>);
 #[derive(Debug, Default)]
 struct Book {
     commits: Vec<Commit>,
-    /// Who signs with which identity.
+    /// The identity with which each user signs.
     users: BTreeMap<String, String>,
     leader: Option<(String, Duration)>,
 }

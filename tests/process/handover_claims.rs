@@ -176,7 +176,7 @@ async fn a_killed_leaders_volumes_are_asked_for_once_more_and_stored_by_its_succ
     let (theatre, mut old, mut new, coming, going) = at_work().await;
     old.signal("KILL").await;
     assert_eq!(old.exit().await, None);
-    // What it had finished may still be on the objects, too.
+    // Finished work may still be on the objects, too.
     assert!(journal(&theatre).is_superset(&coming.uids()), "what it had begun");
     until_in_flight(&theatre, 0).await;
     theatre.driver().release();

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// What any single thing may take on a machine that does a lot else. Reached only by a test that fails.
+/// The bound of any single wait on a busy machine. Only a failing test reaches it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(15);
@@ -49,7 +49,7 @@ pub(crate) async fn run<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &s
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// What a process left behind.
+/// The remains of a process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// Its exit code; `None`: a signal ended it.
@@ -111,7 +111,7 @@ impl Program {
         self.child.id().expect("it runs")
     }
 
-    /// What it has written to its standard error so far.
+    /// Its standard error so far.
     pub(crate) fn stderr(&self) -> String {
         self.stderr.lock().unwrap().clone()
     }

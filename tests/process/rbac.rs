@@ -23,7 +23,7 @@ use super::theatre::{DRIVER, LEASE, Theatre, attachment_object, volume_object};
 pub(crate) const USER: &str = "daemon-limited";
 /// What this role may not do is tried on a real authorizer alone, one right after the other: `tests/cluster/rights.rs`.
 const ON_A_REAL_AUTHORIZER: &str = "provisioner";
-/// How many daemons are tried at once.
+/// The number of daemons that are tried at once.
 const AT_ONCE: usize = 6;
 /// An Event is counted up five minutes after it was written at the earliest.
 const NOT_SEEN_HERE: (&str, &str) = ("events", "patch");
@@ -33,7 +33,7 @@ struct Part {
     name: &'static str,
     section: fn() -> Value,
     open: fn() -> LocalBoxFuture<'static, Theatre>,
-    /// What is there when the daemon starts.
+    /// The objects when the daemon starts.
     begin: fn(&Theatre),
     /// Waits until all of the work is done.
     done: for<'a> fn(&'a Theatre) -> LocalBoxFuture<'a, ()>,
@@ -89,7 +89,7 @@ impl Part {
         config
     }
 
-    /// What `check` says is needed, as the API enforces it.
+    /// The rights that `check` prints, as the API enforces them.
     async fn grants(&self, theatre: &Theatre) -> Vec<Grant> {
         let mut config = self.config(theatre);
         config["leaderElection"]["namespace"] = "kube-system".into();
@@ -249,7 +249,7 @@ async fn symptom(
             return Some(page);
         }
     }
-    // That an Event could not be written is counted, and nothing else.
+    // A failed write of an Event is counted, and nothing else.
     if resource.is_some_and(|resource| resource != "events") {
         return None;
     }

@@ -178,7 +178,7 @@ async fn sighup_has_it_look_at_once_and_the_logs_filter_changes_while_it_works()
     theatre.attached("unheard").await;
     daemon.signal("TERM").await;
     assert_eq!(daemon.exit().await, Some(0));
-    // What was said before may have been under way for long.
+    // An earlier message may have been under way for long.
     let tells_of = |text: &str| daemon.log().iter().any(|line| line.to_string().contains(text));
     assert!(!tells_of("unheard") && !tells_of("stopping"), "{}", daemon.stderr());
 }

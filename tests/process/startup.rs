@@ -107,7 +107,7 @@ async fn a_socket_that_does_not_speak_grpc_is_dialled_again() {
     let (tasks, _) = Tasks::new("impostor");
     tasks.spawn("impostor", async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // What the client makes of it is its own business.
+            // The client decides what it makes of it.
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await;
         }
     });

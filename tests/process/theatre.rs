@@ -29,7 +29,7 @@ pub(crate) const AT_ONCE: Duration = LEASE;
 pub(crate) struct Theatre {
     /// API and driver.
     pub(crate) testbed: TestBed,
-    /// What was committed.
+    /// The committed changes.
     pub(crate) commits: Commits,
     folder: TempDir,
 }

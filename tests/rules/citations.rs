@@ -185,7 +185,7 @@ fn unnamed(path: &str) -> Vec<&str> {
     role.map(|it| vec![it.spec]).or_else(|| folder.map(|(_, specs)| specs.to_vec())).unwrap_or_default()
 }
 
-/// What is wrong with a citation in the file at `path`, if anything is.
+/// The fault of a citation in the file at `path`, if it has one.
 fn fault(specs: &Specs, path: &str, named: Option<&str>, place: &Place) -> Option<String> {
     let candidates = named.map_or_else(|| unnamed(path), |name| vec![name]);
     let spec = match place {

@@ -99,7 +99,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What a pure file never names.
+/// Words that a pure file never contains.
 const IMPURE: &[&str] = &[
     "tokio::",
     "async fn",

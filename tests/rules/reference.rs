@@ -63,7 +63,7 @@ fn keys(text: &str) -> Vec<Key> {
     keys
 }
 
-/// What a value may be, in words.
+/// The allowed values, in words.
 fn allowed(schema: &Value) -> String {
     let code = |value: &Value| format!("`{}`", value.as_str().unwrap());
     if let Some(all) = schema["oneOf"].as_array() {

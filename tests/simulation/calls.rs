@@ -144,7 +144,7 @@ fn in_time(model: &mut Model, place: &Place) {
     let Some(object) = model.attachments.get(&name) else { return };
     let woken = model.woken_at.get(&name).is_some_and(|at| *at + CALM > streak.ended);
     let published = model.tallies.get(place).is_some_and(|tally| tally.published);
-    // What the driver has and the record lacks, or the other way round, is forced.
+    // A difference between the driver and the record is forced, either way.
     let drift = published || object.pointer("/status/attached").and_then(serde_json::Value::as_bool) == Some(true);
     if streak.uid != text(object, "/metadata/uid") || woken || drift {
         return;

@@ -42,7 +42,7 @@ fn leads(model: &Model, change: &Committed<'_>, name: &str) {
     }
 }
 
-/// Who may change this about a volume: the attacher its finalizer, the provisioner the rest.
+/// The roles that may change a volume: the attacher its finalizer, the provisioner the rest.
 pub(crate) fn is_suppliers(old: Option<&Value>, new: Option<&Value>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return true };
     let held = |object: &Value| finalizers(object).contains(&FINALIZER);

@@ -157,7 +157,7 @@ impl Draw<'_> {
         }
     }
 
-    /// What goes wrong with the journal, in most seeds.
+    /// The faults of the journal, in most seeds.
     fn journal_troubles(&mut self, length: u64) -> Vec<(Duration, Happening)> {
         let count = if self.rng.random_bool(0.7) { self.rng.random_range(1..=8) } else { 0 };
         (0..count).flat_map(|_| self.journal_trouble(length)).collect()

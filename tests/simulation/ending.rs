@@ -56,7 +56,7 @@ async fn heal(play: &mut Play) {
     play.testbed.server.up().await;
     play.api().faults().clear();
     if let Some(mutant) = play.world.mutant {
-        // What is broken on purpose does not heal.
+        // A defect on purpose does not heal.
         mutant.infect(&play.testbed);
     }
     for daemon in DAEMONS {
@@ -172,7 +172,7 @@ async fn settle(play: &mut Play, when: &str, wrong: impl Fn(&Play) -> Vec<(Invar
     }
 }
 
-/// What is not as it should be.
+/// The faults at rest.
 fn wrong(play: &Play) -> Vec<(Invariant, String)> {
     let (state, model) = (play.testbed.driver.state(), play.model());
     let mut faults = Vec::new();

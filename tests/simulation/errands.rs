@@ -16,7 +16,7 @@ use crate::play::{Play, Step};
 use crate::storage::{PROVISION_SECRET, PROVISIONER_LEASE, Storage, claim_name, class_name, pod_name, snapshot_name};
 use crate::world::{DRIVER, LEASE, World, is_deleting, node_name, text};
 
-/// One thing that happens around claims. Claims, classes, nodes and snapshots go by their index.
+/// One event around claims. Claims, classes, nodes and snapshots are named by their index.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Errand {
     CreateClaim(usize),
@@ -115,7 +115,7 @@ impl Play {
         let _ = self.api().delete::<Pod>("default", name);
     }
 
-    /// What everybody needs before there are claims.
+    /// The objects that all need before there are claims.
     pub(crate) fn furnish(&self) {
         let Some(storage) = &self.world.storage else { return };
         for class in 0..storage.classes.len() {

@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::errands::Errand;
 use crate::world::{DAEMONS, MARKER, World, handle};
 
-/// One thing that happens. Volumes, nodes and daemons go by their index.
+/// One event. Volumes, nodes and daemons are named by their index.
 #[derive(Debug, Clone)]
 pub(crate) enum Happening {
     CreateVolume(usize),

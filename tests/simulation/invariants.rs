@@ -22,7 +22,7 @@ macro_rules! invariants {
                 }
             }
 
-            /// What holds.
+            /// The invariant, in words.
             pub(crate) fn holds(self) -> &'static str {
                 match self {
                     $(Self::$name => $holds,)*

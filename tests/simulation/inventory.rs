@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::storage::{CLONING, FROM_SNAPSHOT, Storage, ZONE, class_name, uid_of};
 use crate::world::{DAEMONS, finalizers, is_deleting, text};
 
-/// What is not as it should be.
+/// The faults at rest.
 pub(crate) fn wrong(storage: &Storage, model: &Model, state: &State) -> Vec<(Invariant, String)> {
     let (mut lost, mut kept, mut reached, mut told) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     leaks(model, &mut lost);
@@ -164,7 +164,7 @@ fn capacities(storage: &Storage, model: &Model, state: &State, faults: &mut Vec<
     faults.extend(wanted.keys().map(|key| format!("nothing tells the capacity of {key:?}")));
 }
 
-/// What must be gone once everything was deleted.
+/// The objects that must be gone once everything was deleted.
 pub(crate) fn left(model: &Model) -> Vec<(Invariant, String)> {
     let supply = &model.supply;
     let claims = supply.claims.values().map(|it| format!("{} is still there", text(it, "/metadata/name")));

@@ -18,11 +18,11 @@ use crate::world::{DAEMONS, finalizers, text};
 /// A key whose value is no entry.
 pub(crate) const SPOILT: &str = "spoilt";
 
-/// What is known of the journal.
+/// The known state of the journal.
 pub(crate) struct Journal {
     /// The entries in each object, by its name.
     pub(crate) segments: BTreeMap<String, BTreeMap<String, Line>>,
-    /// What daemons have written: the uid of the object, and the claim's.
+    /// The daemons' writes: the uid of the object, and the claim's.
     written: BTreeSet<(String, String)>,
     /// What backup tools have saved: each object as it was after a daemon had recorded something.
     pub(crate) saved: Vec<Value>,

@@ -57,7 +57,7 @@ impl Play {
             let is_usable = text(object, "/status/phase") == "Bound" && text(claim, "/status/phase") == "Bound";
             (is_usable && !is_deleting(claim) && !is_deleting(object)).then(|| text(claim, "/metadata/name").to_owned())
         };
-        // Who uses force waits until nothing is attached any more.
+        // A user who uses force waits until nothing is attached any more.
         let volumes = model.made().filter(|(name, _)| how == Keep::Retain || !is_named(name));
         let mut usable: Vec<_> = volumes
             .filter_map(|(name, object)| {

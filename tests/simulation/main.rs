@@ -64,7 +64,7 @@ use mutants::Mutant;
 use play::{Report, play};
 use world::Scope;
 
-/// How many seeds an ordinary test run plays.
+/// The number of seeds in an ordinary test run.
 const FEW: u64 = 9;
 /// The number of violations that are printed; the rest is only counted.
 const TOLD: usize = 3;

@@ -20,7 +20,7 @@ pub(crate) enum Meddling {
         rank: usize,
         away: Duration,
     },
-    /// What was saved once comes back.
+    /// A user restores an old copy.
     Restore {
         rank: usize,
         place: Restore,
@@ -109,7 +109,7 @@ impl Play {
         self.patch_segment(name, &forged.into());
     }
 
-    /// What was spoilt is repaired.
+    /// The damage is repaired.
     pub(crate) fn repair_journal(&self) {
         let segments: Vec<String> = self.model().journal.segments.keys().cloned().collect();
         for name in segments {

@@ -135,7 +135,7 @@ impl Model {
         self.now() > self.troubled_until + CALM
     }
 
-    /// Who holds the Lease: `daemon-a_1234`.
+    /// The holder of the Lease: `daemon-a_1234`.
     pub(crate) fn holder(&self) -> &str {
         self.lease.as_ref().map_or("", |lease| text(lease, "/spec/holderIdentity"))
     }
@@ -145,7 +145,7 @@ impl Model {
         self.holder().strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
     }
 
-    /// Who holds the provisioner's Lease.
+    /// The holder of the provisioner's Lease.
     pub(crate) fn supplier(&self) -> &str {
         self.supply.lease.as_ref().map_or("", |lease| text(lease, "/spec/holderIdentity"))
     }

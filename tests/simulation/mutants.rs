@@ -21,7 +21,7 @@ use crate::storage::ZONE;
 use crate::trace::RESTLESS;
 use crate::world::{DAEMONS, FINALIZER, MARKER, Scope};
 
-/// One way to be broken.
+/// One defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// Two daemons go by one name, and each has a Lease of its own.
@@ -46,7 +46,7 @@ pub(crate) enum Mutant {
     Gossip,
     /// A program changes an object without end.
     Restless,
-    /// What is attached is believed to be recorded, and is not.
+    /// The daemon believes attachments recorded that are not.
     ForgottenRecord,
     /// The Lease is believed to be handed back, and is not.
     KeptLease,
@@ -62,7 +62,7 @@ pub(crate) enum Mutant {
     ForgottenEntry,
     /// Volume objects are believed to be stored, and are not.
     ForgottenVolume,
-    /// Who reads the journal finds no entry in it.
+    /// A reader of the journal finds no entry.
     HiddenJournal,
     /// Two daemons go by one name, each has a Lease of its own, and both write one journal.
     TwoWriters,
@@ -72,9 +72,9 @@ pub(crate) enum Mutant {
     ForgedCopies,
     /// Volume objects are seen under another name, now and in the past.
     OtherNames,
-    /// One daemon knows no places, and finds no entry in the journal: what it takes over it asks for in another way.
+    /// One daemon knows no topology and finds no entry in the journal, so its requests for the same claims differ.
     OtherPlaces,
-    /// What a volume is made from loses its protection with the write that gives it.
+    /// The write that ends the protection of a volume's source also adds it.
     Unprotected,
     /// Claims get a label without a reason.
     LabelledClaims,
@@ -261,7 +261,7 @@ impl Mutant {
             }),
             Self::WrongVolume => lie(Lie::VolumeId("volume-of-nobody".to_owned())),
             Self::WrongPlace => {
-                // One of them is what was asked for: else the volume would be of no use.
+                // One of them is the requested segment: otherwise the volume would be useless.
                 let zones = ["z0", "z1", "z2", "z9"];
                 lie(Lie::Topologies(zones.map(|zone| [(ZONE.to_owned(), zone.to_owned())].into()).to_vec()));
             }

@@ -22,7 +22,7 @@ use crate::trace::Trace;
 use crate::world::{DAEMONS, Scope, World, handle, node_id};
 use crate::{calls, commits, drawn, ending, logs};
 
-/// What came of a seed.
+/// The outcome of a seed.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) seed: u64,
@@ -68,7 +68,7 @@ pub(crate) fn play(seed: u64, scope: Scope, mutant: Option<Mutant>, listen: logs
     })
 }
 
-/// What is to be done at a moment.
+/// The acts of a moment.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a few hundred in a play")]
 pub(crate) enum Step {

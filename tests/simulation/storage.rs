@@ -37,7 +37,7 @@ pub(crate) struct Class {
     pub(crate) confined: bool,
 }
 
-/// What a claim is made from.
+/// The source of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     Nothing,
@@ -66,7 +66,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// What there is in the world of a seed.
+    /// The world of a seed.
     pub(crate) fn of(seed: u64, nodes: usize) -> Self {
         let mut rng = StdRng::seed_from_u64(seed ^ 0x57a6_e000);
         let zones = if rng.random_bool(0.75) { rng.random_range(1..=nodes) } else { 0 };

@@ -38,11 +38,11 @@ pub(crate) struct Supply {
     pub(crate) names: BTreeMap<String, String>,
     /// The last request, by name.
     pub(crate) asked: BTreeMap<String, Asked>,
-    /// Whose deletion was answered, and in which term.
+    /// The volumes whose deletion was answered, each with the term.
     deleted: BTreeMap<String, String>,
     /// The handles of volumes that users keep, by their policy or by force.
     pub(crate) kept: BTreeSet<String>,
-    /// What is on those that users have kept with their own hands, by handle.
+    /// The content of the volumes that users have kept, by handle.
     pub(crate) contents: BTreeMap<String, String>,
     /// The snapshot objects, by the driver's ids.
     pub(crate) snapshot_of: BTreeMap<String, String>,
@@ -217,7 +217,7 @@ fn delete_arrived(model: &Model, call: &Call, caller: &str) {
         violate("which the driver has deleted already");
     }
     let Some(object) = model.object_of(handle) else {
-        // What is unusable is deleted again, for whomever it was made.
+        // An unusable volume is deleted again, whichever claim it was for.
         let belied = model.supply.asked.get(&name).is_some_and(|asked| asked.belied);
         if model.is_wanted(&name) && model.supply.alive.contains_key(handle) && !belied {
             violate("no object tells of it yet, and its claim wants it");
@@ -251,7 +251,7 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
             let Some(asked) = call.name.as_ref().and_then(|name| model.supply.asked.get_mut(name)) else { return };
             match &call.outcome {
                 Outcome::Refused(refusal) if is_final(refusal.code) => {
-                    // What the driver says of itself is true: then there is none, or whoever believes it is wrong.
+                    // The driver's answer is true: there is no volume. A daemon that believes otherwise is wrong.
                     (asked.owed, asked.denied) = (false, call.fault.as_ref().is_some_and(|it| it.says(refusal)));
                 }
                 Outcome::Ok => {
@@ -265,7 +265,7 @@ pub(crate) fn ended(model: &mut Model, call: &Call) {
         }
         Method::DeleteVolume if call.outcome == Outcome::Ok => {
             let term = format!("{} {}", model.caller(call), model.supplier());
-            // What was unusable may be asked for in another way from now on.
+            // After an unusable answer, the next request may differ.
             let name = call.volume.as_ref().and_then(|handle| model.supply.names.get(handle)).cloned();
             if let Some(asked) = name.and_then(|name| model.supply.asked.get_mut(&name)) {
                 asked.owed = false;

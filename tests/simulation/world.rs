@@ -58,16 +58,16 @@ impl Scope {
     }
 }
 
-/// What there is.
+/// The existing objects.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) volumes: Vec<Volume>,
     pub(crate) nodes: usize,
     /// How many volumes the driver lists on a page.
     pub(crate) page: usize,
-    /// What there is for claims.
+    /// The objects for claims.
     pub(crate) storage: Option<Storage>,
-    /// What is wrong with the daemons, if they are to be caught.
+    /// The daemons' defect, if the play must find one.
     pub(crate) mutant: Option<Mutant>,
 }
 

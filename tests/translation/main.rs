@@ -40,7 +40,7 @@ fn count() -> usize {
     given.map_or(2_000, |count| count.parse().unwrap())
 }
 
-/// What the library and we make of many questions.
+/// The answers of the library and of ours to many questions.
 fn compare(
     questions: impl Strategy<Value = Value>,
     ours: impl Fn(&Value) -> Result<Value, String>,

@@ -13,7 +13,7 @@ use crate::{count, library};
 
 const SCALARS: &str = include_str!("../../src/process/yaml/scalars.jsonl");
 
-/// What kubectl reads.
+/// The manifest as kubectl reads it.
 fn theirs(texts: &[String]) -> Vec<Result<Value, String>> {
     let questions: Vec<Value> = texts.iter().map(|text| json!({ "ask": "yaml", "text": text })).collect();
     let value = |answer: Value| match answer.get("answer") {

@@ -62,7 +62,7 @@ async fn a_volume_that_the_same_daemon_has_made_is_attached_with_two_requests() 
         let before = requests(&world, "").len();
         world.attached(&world.attach(&volume.name_any(), &node).await).await;
         let mut since = requests(&world, "").split_off(before);
-        // What the claims' world is told of meanwhile is not the attacher's.
+        // The other requests of this time are those of claims, not the attacher's.
         since.retain(|request| request.contains("persistentvolumes") || request.contains("volumeattachments"));
         assert_eq!(since, ["patch volumeattachments", "patch volumeattachments/status"]);
     }

@@ -36,7 +36,7 @@ fn by_daemon(world: &World) -> Matching {
     Matching::any().user(user(world))
 }
 
-/// What the daemon wrote, Leases aside, in the order of the answers.
+/// The daemon's writes without Leases, in the order of the answers.
 fn writes(world: &World) -> Vec<Entry> {
     let user = user(world);
     api(world)

@@ -25,7 +25,7 @@ async fn shop(class: Value) -> (World, String) {
     (world, class)
 }
 
-/// What the daemon wrote, but for Events.
+/// The daemon's writes, without Events.
 fn provisioned(world: &World) -> Vec<String> {
     let mut written = written(world);
     written.retain(|it| !it.contains(" events "));

@@ -20,7 +20,7 @@ use crate::supplier::figure;
 use crate::world::wait::asked;
 use crate::world::{World, bounded};
 
-/// What the daemon wrote about claims and volumes since the log was cleared.
+/// The daemon's writes to claims and volumes since the log was cleared.
 fn written(world: &World) -> Vec<String> {
     let told = |it: &Entry| {
         let slash = if it.subresource.is_empty() { "" } else { "/" };
@@ -269,7 +269,7 @@ async fn z29_z55_a_failure_to_write_the_end_is_got_over() {
 #[tokio::test]
 async fn z29_whichever_write_is_the_last_of_a_daemon_its_successor_comes_to_the_same_end() {
     const LONG: Duration = Duration::from_secs(60);
-    // What it still does, and how often the driver is asked in all: what is not known to be done is asked for again.
+    // The remaining work, and the number of all calls: a call with an unknown outcome is repeated.
     for (last, nth, action, calls) in [
         ("persistentvolumeclaims", 1, Action::DelayAfter(LONG), 1),
         ("persistentvolumes", 1, Action::DelayBefore(LONG), 2),

@@ -17,7 +17,7 @@ use crate::world::World;
 
 const CONTENTS: &str = "volumesnapshotcontents";
 
-/// What the daemon wrote about contents since the log was cleared.
+/// The daemon's writes to contents since the log was cleared.
 pub(super) fn written(world: &World) -> Vec<String> {
     let told = |it: &Entry| {
         let slash = if it.subresource.is_empty() { "" } else { "/" };

@@ -16,7 +16,7 @@ fn prose(text: &str) -> String {
             lines.push(line);
         }
     }
-    // Of pieces between backticks every second one is code.
+    // Every second piece between backticks is code.
     let text = lines.join("\n");
     text.split('`').step_by(2).collect::<Vec<_>>().join("")
 }
@@ -67,7 +67,7 @@ fn slug(title: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
-/// What is wrong with the links of a text that stands at a path.
+/// The faults of the links in a text at a path.
 fn faults(path: &Path, text: &str) -> Vec<String> {
     let is_relative = |target: &String| !(target.contains("://") || target.starts_with("mailto:"));
     targets(text).into_iter().filter(is_relative).filter_map(|target| fault(path, text, &target)).collect()

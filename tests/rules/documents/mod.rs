@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use csi_control_plane::roles::ROLES;
 
-/// What a visitor reads before deciding anything.
+/// The length of the README, which a visitor reads before deciding anything.
 const MOST_WORDS: usize = 1_200;
-/// Who reads the runbook has a problem now. What is not a symptom or an alert stands in docs/maintenance.md, messages.md or journal.md.
+/// A reader of the runbook has a problem now. Other texts stand in docs/maintenance.md, messages.md or journal.md.
 const MOST_WORDS_OF_THE_RUNBOOK: usize = 5_500;
 /// A cell of a comparison that is longer hides its point.
 const MOST_WORDS_OF_A_CELL: usize = 20;

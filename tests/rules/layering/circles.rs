@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{code, imports, is_test_file, rust_files, source};
 
-/// What introduces the name of an item.
+/// The words before the name of an item.
 const ITEMS: &[&str] = &["struct", "enum", "trait", "fn", "type", "const", "static", "union", "macro_rules!"];
 
 /// One file's names.

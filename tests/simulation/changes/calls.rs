@@ -106,7 +106,7 @@ impl Request {
 pub(super) struct Streak {
     failures: u32,
     ended: Duration,
-    /// How the last one ended.
+    /// The outcome of the last call.
     last: &'static str,
     is_soft: bool,
     is_infeasible: bool,
@@ -124,7 +124,8 @@ fn is_final(code: Code) -> bool {
     )
 }
 
-/// What the caller has got: no code for a success. Given up, or cut off: unavailable, whatever the driver meant to say.
+/// The caller's result: no code for a success. A call that was given up or cut off is unavailable, whatever the driver
+/// answered.
 fn answer(call: &Call) -> Option<Code> {
     let is_late = call.deadline.zip(call.ended).is_some_and(|(deadline, ended)| ended > deadline);
     match &call.outcome {

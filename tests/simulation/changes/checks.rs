@@ -26,7 +26,7 @@ const TERM: Duration = Duration::from_millis(3500);
 pub(super) struct Commit<'a> {
     /// When, since the driver was made.
     pub(super) at: Duration,
-    /// Who made it.
+    /// The creator.
     pub(super) actor: &'a str,
     pub(super) plural: &'a str,
     pub(super) name: &'a str,
@@ -65,7 +65,7 @@ pub(super) struct Checks {
     pub(super) driver_cut: Option<Duration>,
     pub(super) lease: Option<(String, String)>,
     pub(super) renewed: Duration,
-    /// How many terms have begun.
+    /// The number of terms.
     pub(super) terms: u64,
     /// How many changes are done.
     pub(super) grown: usize,
@@ -92,7 +92,7 @@ impl Checks {
         self.broken.push((rule, what.to_string()));
     }
 
-    /// Who may call the driver and write.
+    /// The daemon that may call the driver and write.
     pub(super) fn is_led_by(&self, daemon: &str) -> bool {
         let holder = self.lease.as_ref().map_or("", |(holder, _)| holder);
         holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
@@ -109,7 +109,7 @@ impl Checks {
         self.volumes.get(text(claim, "/spec/volumeName")).cloned().unwrap_or_default()
     }
 
-    /// What the driver has now.
+    /// The driver's present state.
     pub(super) fn holds(&mut self, held: impl Iterator<Item = (String, i64, String)>) {
         self.held = held.map(|(handle, size, class)| (handle, (size, class))).collect();
     }
@@ -310,7 +310,7 @@ fn plain(object: &Value) -> Value {
     object
 }
 
-/// What of a claim is not the resizer's to change.
+/// The part of a claim that the resizer must not change.
 fn foreign_to_claim(claim: &Value) -> Value {
     let mut claim = plain(claim);
     take(&mut claim, "/metadata/annotations", NOT_REQUIRED);
@@ -327,7 +327,7 @@ fn foreign_to_claim(claim: &Value) -> Value {
     claim
 }
 
-/// What of a volume's object is not the resizer's to change, nor the attacher's.
+/// The part of a PersistentVolume that neither resizer nor attacher may change.
 fn foreign_to_volume(volume: &Value) -> Value {
     let mut volume = plain(volume);
     take(&mut volume, "/metadata/annotations", NOTE);

@@ -22,7 +22,7 @@ use crate::world::{DAEMONS, MARKER, World, secret_name, text};
 
 const ATTRIBUTES: &str = "volumeattributesclasses";
 
-/// What ends by itself.
+/// Faults that end by themselves.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
     Heal { daemon: usize, peer: &'static str },
@@ -55,7 +55,7 @@ impl Play {
         for (_, undo) in due {
             match undo {
                 Undo::Heal { daemon, peer } => {
-                    // What its connections held back is lost, as if they had timed out long ago.
+                    // Bytes that its connections held back are lost, as if the connections had timed out long ago.
                     self.network.reset(DAEMONS[daemon], peer);
                     self.network.heal(DAEMONS[daemon], peer);
                 }

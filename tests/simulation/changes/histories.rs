@@ -91,7 +91,7 @@ fn a_sound_life_breaks_nothing() {
     assert_eq!(sinks.broken(), [], "a record of what only nodes reach");
 }
 
-/// What a daemon does, and what it breaks.
+/// A daemon's act, and the invariant that it breaks.
 type Broken = Vec<(Rule, &'static str, Story)>;
 
 fn of_calls() -> Broken {

@@ -51,9 +51,9 @@ use play::{Report, Setting, play};
 
 use crate::logs::Listen;
 
-/// How many seeds an ordinary test run plays.
+/// The number of seeds in an ordinary test run.
 const SEEDS: u64 = 8;
-/// Of the seeds that are asked for, one in so many is played here too: the play of all roles takes the larger part of the time.
+/// This play takes one in so many of the requested seeds: the play of all roles takes the larger part of the time.
 const SHARE: u64 = 4;
 /// The number of violations of a seed that are printed.
 const TOLD: usize = 4;

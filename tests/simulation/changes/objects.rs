@@ -112,7 +112,7 @@ pub(super) fn class(name: &str) -> Value {
         "driverName": driver, "parameters": { "iops": name } })
 }
 
-/// What there is besides: the class of the volumes, the node, the quota.
+/// The other objects: the class of the volumes, the node, the quota.
 pub(super) fn furniture(has_quota: bool) -> Vec<Value> {
     let mut all = vec![
         json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "grows" },

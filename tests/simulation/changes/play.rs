@@ -39,7 +39,7 @@ const ROUND: (u64, u64) = (40, 120);
 /// Less than a look at everything, which costs no request either.
 const QUIET: Duration = Duration::from_secs(130);
 
-/// How volumes grow.
+/// The ways in which volumes grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Growth {
     /// By a call, also while they are in use.
@@ -50,7 +50,7 @@ pub(super) enum Growth {
     OnNodes,
 }
 
-/// What a seed is played with.
+/// The settings of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Setting {
@@ -140,14 +140,14 @@ pub(super) struct Play {
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) rng: StdRng,
     pub(super) daemons: Vec<Option<Daemon>>,
-    /// What ends by itself, and when.
+    /// Faults that end by themselves, and when.
     pub(super) agenda: Vec<(Instant, Undo)>,
     /// The clock of the cluster.
     clock: Clock,
     trace: Trace,
 }
 
-/// What came of a seed.
+/// The outcome of a seed.
 pub(super) struct Report {
     pub(super) broken: Vec<(Rule, String)>,
     pub(super) grown: usize,
@@ -200,7 +200,7 @@ impl Play {
     /// Changes what a claim asks for.
     pub(super) fn edit(&self, claim: &str, spec: &Value) {
         let body = PatchBody::Merge(json!({ "spec": spec }));
-        // What the API refuses is no wish.
+        // A change that the API refuses does not count as requested.
         let _ = self.testbed.api.patch_object(kind("", CLAIMS), "default", claim, body, false);
     }
 

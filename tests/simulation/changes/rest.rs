@@ -25,7 +25,7 @@ impl Checks {
         (0..COUNT).filter_map(pair).collect()
     }
 
-    /// What the claims still lack (I13), and the conditions that are left (I15).
+    /// The missing parts of the claims (I13), and the remaining conditions (I15).
     pub(super) fn unrest(&self) -> Vec<(Rule, String)> {
         let mut faults = Vec::new();
         for (name, claim, _) in self.pairs_of_ours() {
@@ -90,7 +90,7 @@ impl Checks {
         }
     }
 
-    /// What was sent to the API and the driver while nothing was to be done.
+    /// The requests to the API and the driver while there was no work.
     pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Arc<Call>]) {
         for entry in requests.iter().filter(|it| DAEMONS.contains(&it.user.as_str())) {
             let is_write = !matches!(entry.verb, "get" | "list" | "watch") && entry.resource != "leases";

@@ -23,7 +23,7 @@ pub(super) struct Story {
     checks: Checks,
     claim: Value,
     volume: Value,
-    /// What the driver has.
+    /// The driver's state.
     held: (i64, String),
     calls: Vec<Arc<Call>>,
     now: u64,
@@ -165,7 +165,7 @@ impl Story {
         })
     }
 
-    /// What the driver has now.
+    /// The driver's present state.
     pub(super) fn has(mut self, size: i64, class: &str) -> Self {
         self.held = (size, class.to_owned());
         self.checks.holds([(HANDLE.to_owned(), size, class.to_owned())].into_iter());

@@ -18,7 +18,7 @@ const SOFT: f64 = 10.0;
 /// So much later than a change of a content or a class an attempt may begin that sees it: watches are late.
 const LATE: Duration = Duration::from_secs(25);
 
-/// What can fail in a row.
+/// The faults that may follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
     Cut,
@@ -41,7 +41,7 @@ pub(super) struct Live {
 pub(super) struct Streak {
     failures: u32,
     ended: Duration,
-    /// How the last one ended.
+    /// The outcome of the last call.
     last: &'static str,
     is_soft: bool,
     /// When the last one began.
@@ -146,7 +146,8 @@ impl Checks {
             self.violate(Rule::I8, format_args!("{} is asked for, and is another driver's", cut.name));
         }
         let is_cut = self.contents.values().any(|it| is_its(&it) && has_handle(&it));
-        // One that was removed by force is worked to its end beside its namesake, each by its own request.
+        // The work on a content that was removed by force is finished beside a new content of its name, each with its own
+        // request.
         let is_alone = !self.is_forced(owner);
         let demand = self.demands.entry(owner.to_owned()).or_default();
         let before = demand.request.replace(cut.clone());
@@ -167,7 +168,7 @@ impl Checks {
     fn delete_arrived(&mut self, call: &Call, owner: &str, subject: &str) {
         let is_its = |content: &&Content| handle(&content.object) == subject;
         let Some(content) = self.contents.values().find(|it| is_its(it) && !it.is_gone) else {
-            // One that was removed by force is worked to its end.
+            // The work on a content that was removed by force is finished.
             let is_forced = |it: &&Content| it.forced_in.is_some() && text(&it.object, POLICY) == "Delete";
             let of = |it: &&Content| text(&it.object, OWNER) == owner || it.handle == subject;
             let named = self.held.get(subject).cloned().unwrap_or_default();

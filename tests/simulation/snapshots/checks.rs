@@ -23,9 +23,9 @@ pub(super) const GIVEN: &str = "/spec/source/snapshotHandle";
 pub(super) const OWNER: &str = "/spec/volumeSnapshotRef/uid";
 pub(super) const POLICY: &str = "/spec/deletionPolicy";
 const READY: &str = "/status/readyToUse";
-/// What of the status we write.
+/// The part of the status that we write.
 const STATUS: [&str; 5] = ["snapshotHandle", "readyToUse", "creationTime", "restoreSize", "error"];
-/// What the daemon writes.
+/// The daemon's writes.
 const WRITTEN: [&str; 3] = [CONTENTS, "events", "leases"];
 /// A term may end this long after a renewal.
 const TERM: Duration = Duration::from_millis(3500);
@@ -36,7 +36,7 @@ pub(super) const AGE: Duration = Duration::from_secs(6);
 pub(super) struct Commit<'a> {
     /// When, since the driver was made.
     pub(super) at: Duration,
-    /// Who made it.
+    /// The creator.
     pub(super) actor: &'a str,
     pub(super) plural: &'a str,
     pub(super) name: &'a str,
@@ -73,7 +73,7 @@ pub(super) struct Demand {
     pub(super) excuse: Option<&'static str>,
 }
 
-/// What must hold, checked at each commit and each call. It is told of these, and knows nothing else.
+/// The invariants, checked at each commit and each call, which are all that the checks see.
 #[derive(Default)]
 pub(super) struct Checks {
     /// The driver can look up existing snapshots.
@@ -84,7 +84,7 @@ pub(super) struct Checks {
     pub(super) demands: BTreeMap<String, Demand>,
     /// The `VolumeSnapshots` by their names.
     pub(super) snapshots: BTreeMap<String, Value>,
-    /// What the driver holds: handles and names.
+    /// The driver's volumes: handles and names.
     pub(super) held: BTreeMap<String, String>,
     /// Handles that the driver has said to be ready, and those that it has said to be deleted.
     pub(super) ready: BTreeSet<String>,
@@ -98,7 +98,7 @@ pub(super) struct Checks {
     pub(super) turned: BTreeMap<String, Duration>,
     pub(super) lease: Option<(String, String)>,
     pub(super) renewed: Duration,
-    /// How many terms have begun.
+    /// The number of terms.
     pub(super) terms: u64,
     pub(super) broken: Vec<(Rule, String)>,
 }
@@ -125,7 +125,7 @@ impl Checks {
         self.broken.push((rule, what.to_string()));
     }
 
-    /// Who may ask the driver and write.
+    /// The daemon that may call the driver and write.
     pub(super) fn is_led_by(&self, daemon: &str) -> bool {
         let holder = self.lease.as_ref().map_or("", |(holder, _)| holder);
         holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
@@ -322,7 +322,7 @@ impl Checks {
     }
 }
 
-/// What of a content is not ours to change.
+/// The part of a content that we must not change.
 fn foreign(object: &Value) -> Value {
     let mut object = object.clone();
     let take = |object: &mut Value, parents: &str, member: &str| {
@@ -345,7 +345,7 @@ fn foreign(object: &Value) -> Value {
     object
 }
 
-/// What of a content others change: any of it may be a reason to try at once.
+/// The part of a content that others change: any change may be a reason to try at once.
 fn foreign_to_us(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {

@@ -20,7 +20,7 @@ use crate::world::{DAEMONS, MARKER, finalizers, text};
 /// How many names of snapshots there are.
 const NAMES: usize = 6;
 
-/// What ends by itself.
+/// Faults that end by themselves.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
     Heal { daemon: usize, peer: &'static str },
@@ -53,7 +53,7 @@ impl Play {
         for (_, undo) in due {
             match undo {
                 Undo::Heal { daemon, peer } => {
-                    // What its connections held back is lost, as if they had timed out long ago.
+                    // Bytes that its connections held back are lost, as if the connections had timed out long ago.
                     self.network.reset(DAEMONS[daemon], peer);
                     self.network.heal(DAEMONS[daemon], peer);
                 }

@@ -24,7 +24,7 @@ const ID: &str = "snapshot-1";
 struct Story {
     checks: Checks,
     content: Option<Value>,
-    /// What the driver holds.
+    /// The driver's volumes.
     held: BTreeMap<String, String>,
     calls: Vec<Arc<Call>>,
     now: u64,

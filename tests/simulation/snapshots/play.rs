@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Less than a look at everything, which costs no request either.
 const QUIET: Duration = Duration::from_secs(130);
 
-/// What a seed is played with.
+/// The settings of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
 pub(super) struct Setting {
@@ -97,7 +97,7 @@ pub(super) struct Play {
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) rng: StdRng,
     pub(super) daemons: Vec<Option<Daemon>>,
-    /// What ends by itself, and when.
+    /// Faults that end by themselves, and when.
     pub(super) agenda: Vec<(Instant, Undo)>,
     pub(super) habits: watch::Sender<SnapshotHabits>,
     /// How many objects of a kind were made, and how often classes changed.
@@ -105,7 +105,7 @@ pub(super) struct Play {
     trace: Trace,
 }
 
-/// What came of a seed.
+/// The outcome of a seed.
 pub(super) struct Report {
     pub(super) broken: Vec<(Rule, String)>,
     /// How many snapshots were asked for, and of how many nobody can be blamed for what became of them.
@@ -227,7 +227,7 @@ impl Play {
     }
 
     pub(super) fn patch_content(&self, name: &str, body: Value) {
-        // What is not there is not written to.
+        // No write goes to a missing object.
         let _ = self.testbed.api.patch_object(kind("volumesnapshotcontents"), "", name, PatchBody::Merge(body), false);
     }
 

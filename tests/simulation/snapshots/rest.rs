@@ -24,7 +24,7 @@ impl Checks {
         is_left && ["AlreadyExists", "one of them is nobody's"].iter().any(|it| says.contains(it))
     }
 
-    /// What is not at rest (I12), and what is left on contents (I11).
+    /// Unfinished work (I12), and remains on contents (I11).
     pub(super) fn unrest(&self) -> Vec<(Rule, String)> {
         let mut faults = Vec::new();
         for content in self.alive().filter(|it| !self.is_barred(it)) {
