@@ -146,8 +146,8 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
     let is_protected = is_protected(volume, view.rules);
     if !view.is_here {
-        // A kept volume loses our finalizer without a call to the driver, because its node may be gone for good (spec
-        // 3.2).
+        // A kept volume loses our finalizer without a call to the driver, because its node may be gone for good
+        // (spec 3.2).
         let is_kept = is_protected && !is_delete(volume) && !view.done.gone;
         return if is_kept { Step::Release } else { Step::Ignore };
     }

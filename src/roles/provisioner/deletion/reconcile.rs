@@ -328,8 +328,8 @@ fn uid_of(volume: &PersistentVolume) -> &str {
     &volume.metadata.uid
 }
 
-/// The driver's id of the volume. The id of an in-tree volume may lack parts that the driver fills in (migration spec
-/// 10).
+/// The driver's id of the volume. The id of an in-tree volume may lack parts that the driver fills in
+/// (migration spec 10).
 fn handle_of(volume: &PersistentVolume, driver: &str) -> Result<String, DeleteReason> {
     let form = csi_form(volume, driver).map_err(|why| match why {
         NotServed::NotCsi => DeleteReason::NotCsi,
