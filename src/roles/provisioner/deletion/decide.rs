@@ -1,4 +1,4 @@
-//! The next step for one PersistentVolume. Pure and total: tests need no server.
+//! The next step for one PersistentVolume. Pure, and total: tests need no server.
 //!
 //! ```text
 //!   Bound ──> Protect (our finalizer)
