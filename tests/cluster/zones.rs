@@ -45,7 +45,7 @@ async fn until_told(world: &World, class: &str, expected: [&str; 3]) {
     .await;
 }
 
-/// The first preferred segment of each CreateVolume call, in order.
+/// The first preferred segment of each `CreateVolume` call, in order.
 fn asked(world: &World) -> Vec<String> {
     let calls = world.driver().calls_of(Method::CreateVolume).into_iter();
     calls

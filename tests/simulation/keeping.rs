@@ -74,14 +74,14 @@ impl Play {
     }
 }
 
-/// A DeleteVolume call.
+/// A `DeleteVolume` call.
 pub(crate) fn delete_arrived(model: &Model, id: u64, handle: &str) {
     if model.supply.kept.contains(handle) {
         model.trace.violate(Invariant::J10, format_args!("#{id} deletes {handle}, which a user has kept"));
     }
 }
 
-/// A CreateVolume call.
+/// A `CreateVolume` call.
 pub(crate) fn asked(model: &Model, id: u64, name: &str) {
     let kept = model.supply.kept.iter().find(|handle| model.supply.names.get(*handle).is_some_and(|it| it == name));
     if let Some(handle) = kept.filter(|_| !model.is_confused()) {

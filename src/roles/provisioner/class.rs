@@ -1,4 +1,4 @@
-//! A StorageClass as our driver understands it: its own class, or a class of the in-tree plugin that our driver has
+//! A `StorageClass` as our driver understands it: its own class, or a class of the in-tree plugin that our driver has
 //! taken over (migration spec 10, rows 6 and 11). Pure.
 
 use std::borrow::Cow;

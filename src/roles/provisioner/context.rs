@@ -40,7 +40,7 @@ pub struct Stores {
     pub claims: Cache<PersistentVolumeClaim>,
     /// Every `PersistentVolume`.
     pub volumes: Cache<PersistentVolume>,
-    /// Every StorageClass.
+    /// Every `StorageClass`.
     pub classes: Cache<StorageClass>,
     /// Every `VolumeAttachment`: a volume that is attached must not be deleted.
     pub attachments: Cache<VolumeAttachment>,
@@ -48,7 +48,7 @@ pub struct Stores {
     pub snapshots: Cache<VolumeSnapshot>,
     /// Where the nodes are. `None`: topology is switched off, or this node's driver reports its own place.
     pub nodes: Option<(Cache<Node>, Cache<CsiNode>)>,
-    /// The published CSIStorageCapacity objects. `None`: publishing is switched off.
+    /// The published `CSIStorageCapacity` objects. `None`: publishing is switched off.
     pub capacities: Option<Cache<CsiStorageCapacity>>,
 }
 

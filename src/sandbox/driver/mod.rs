@@ -245,7 +245,7 @@ impl Driver {
         self.lock().log.calls().filter(is_of).cloned().collect()
     }
 
-    /// The number of CreateVolume calls for each name.
+    /// The number of `CreateVolume` calls for each name.
     pub fn creates_by_name(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for name in
