@@ -1,5 +1,5 @@
-//! What a role that cuts snapshots relies on: the rules of the snapshot kinds' definitions, and what the patches of kinds that
-//! were installed do and do not guard.
+//! The behaviours on which a role that cuts snapshots relies: the rules of the snapshot kinds' definitions, and which
+//! changes a patch of an installed kind guards against.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! A conversation with an API server, written down so that two servers can be compared word for word.
 //!
-//! A case speaks of its objects as `CASE-something`: what stands for `CASE` is new each time, so that cases share a server.
-//! In the transcript it is `CASE` again, and what no two servers have in common (uids, versions, times, tokens) is numbered
-//! in the order in which it appears: the same number is the same value.
+//! A case names its objects `CASE-something`. The value of `CASE` is new each time, so that cases share a server. In
+//! the transcript it is `CASE` again. Values that differ between servers (uids, versions, times, tokens) are numbered
+//! in the order in which they appear: the same number is the same value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

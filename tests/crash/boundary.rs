@@ -9,9 +9,9 @@
 //! The links are slow, so that each moment is an instant of simulated time at which nothing else happens. A daemon's
 //! memory is lost when it is killed, so two times between the same events of the other sides are one case.
 //!
-//! A write to the journal is an exchange like any other, whoever waits for it: it may carry the entries of several claims, and
-//! while it is under way, the calls for others may be, too. The moments around it are those of all of them. The reads of a new
-//! leader come at one instant, and have their moments in common.
+//! A write to the journal is an exchange like any other: it may carry the entries of several claims, and calls for
+//! other claims may run at the same time. The moments around it belong to all of them. A new leader's reads come at one
+//! instant, and share their moments.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -7,8 +7,9 @@
 //!             for each moment and each way to die: play ─> die ─> people do things ─> successor ─> rest ─> verdict
 //! ```
 //!
-//! All of it on a simulated network and clock, so that a run that is to die at an instant is, up to that instant, the run that
-//! was recorded: that is checked, too. `just crash` plays everything, `just crash-one 'SCENARIO' 'MILLISECONDS DEATH'` tells one.
+//! All of it runs on a simulated network and clock. So a run that dies at an instant equals the recorded run up to that
+//! instant, which is checked, too. `just crash` plays everything, `just crash-one 'SCENARIO' 'MILLISECONDS DEATH'`
+//! prints one.
 
 #![allow(
     clippy::unwrap_used,

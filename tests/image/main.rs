@@ -1,6 +1,6 @@
-//! What the image holds, without an engine, for each platform: its one file in an otherwise empty root, started as its own
-//! user. `just image` builds that file as the Dockerfile does. One of another platform runs in QEMU's emulation of its user
-//! space, the only other file in its root.
+//! The content of the image, without a container engine, for each platform: its one file in an otherwise empty root,
+//! started as its own user. `just image` builds that file as the Dockerfile does. A file of another platform runs in
+//! QEMU's user-space emulation, the only other file in its root.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
-//! What goes wrong around a daemon at work: the API restarts, forgets, cannot be reached or forbids; the driver dies; the Lease
-//! goes; an attachment is replaced by its namesake. After each, [`World::balanced`]: nothing is lost, and nothing is attached that
-//! should not be.
+//! Failures around a working daemon: the API restarts, forgets, cannot be reached or forbids; the driver dies; the
+//! Lease goes; an attachment is replaced by a new one of its name. After each, [`World::balanced`]: nothing is lost,
+//! and nothing is attached that should not be.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

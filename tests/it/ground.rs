@@ -1,5 +1,5 @@
-//! The environment of the scenarios here: the sandbox's API and the demo driver, on a simulated network and on time that stands still while
-//! anybody works. So no machine is too slow for a scenario, and an outage costs nothing.
+//! The environment of the scenarios here: the sandbox's API and the demo driver, on a simulated network. Time stands
+//! still while any of them works, so no machine is too slow for a scenario, and an outage costs nothing.
 //!
 //! Another target can bring its own `ground` with the same items and run the same scenarios elsewhere: see [`crate::world`].
 

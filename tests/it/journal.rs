@@ -1,6 +1,5 @@
-//! The provisioner's journal as people see it: ConfigMaps in the daemons' namespace, with one entry for each claim whose
-//! request the driver has not answered for good. What is written here is the contract of the wire, so it names nothing of the
-//! daemon's own code.
+//! The provisioner's journal as people see it: ConfigMaps in the daemons' namespace, with one entry for each claim
+//! whose request has no final answer. This file is the contract of the stored form, so it uses no code of the daemon.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The daemon in a whole world: an API and a driver, on a simulated network and on time that passes only while nobody has anything to do.
-//! On real sockets and in real time `tests/cluster` plays the same scenarios.
+//! The daemon with an API and a driver around it, on a simulated network. Time passes only while all of them are idle.
+//! `tests/cluster` plays the same scenarios on real sockets and in real time.
 //!
 //! | module | what it plays |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`migrated`] | volumes of in-tree plugins beside the drivers that have taken the plugins over |
 //! | [`nodes`] | node ids, and nodes that come and go |
 //! | [`provision_across`], [`provision_claims`], [`provision_deletion`], [`provision_kept`], [`provision_leaks`], [`provision_owed`], [`provision_secrets`], [`provision_sources`], [`provision_sources_unseen`], [`provision_topology`], [`provision_twins`] | claims that become volumes, and volumes that go with them, by what could go wrong |
-//! | [`provision_journal`] | the journal of what the driver was asked: its objects, and all that can happen to them |
+//! | [`provision_journal`] | the journal of requests without a final answer: its objects, and all that can happen to them |
 //! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |

@@ -1,4 +1,4 @@
-//! Claims that change their attributes class: what the driver is asked, what is recorded, and what is asked again.
+//! Claims that change their attributes class: the calls to the driver, the writes, and what is repeated.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The journal of what the driver was asked and has not answered for good: what is in it and when, what a successor makes of
-//! it, and all that can happen to its objects.
+//! The journal of requests without a final answer: its content at each time, what a successor does with it, and all
+//! that can happen to its objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

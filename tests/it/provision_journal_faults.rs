@@ -1,5 +1,5 @@
-//! A journal that cannot be read or written: edited, too large, full, forbidden. Nothing is asked that is not recorded, and nothing
-//! is lost.
+//! A journal that cannot be read or written: edited, too large, full, forbidden. The driver gets no request without an
+//! entry, and nothing is lost.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Volumes that users have kept: set to `Retain`, with claim and PersistentVolume deleted. Whatever the journal still says, whoever puts
-//! it there, the data stays, and no PersistentVolume comes back.
+//! Volumes that users have kept: set to `Retain`, with claim and PersistentVolume deleted. The data stays whatever the
+//! journal still says, and no PersistentVolume comes back.
 
 use std::collections::BTreeMap;
 

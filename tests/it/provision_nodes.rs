@@ -1,10 +1,9 @@
-//! A daemon and a driver on each node, which provisions what is on that node (provisioner spec 2.14): who makes a claim's
-//! volume, who deletes it. What becomes of the claims of a node that is gone: [`super::provision_nodes_gone`]. Who tells of
-//! the room that is left: [`super::provision_nodes_room`]. Who tells of claims: [`super::provision_nodes_told`]. Who lets
-//! go of a volume: [`super::provision_nodes_volumes`].
+//! A daemon and a driver on each node (provisioner spec 2.14): which daemon creates a claim's volume, and which deletes
+//! it. Claims of a node that is gone: [`super::provision_nodes_gone`]. Capacity: [`super::provision_nodes_room`].
+//! Events: [`super::provision_nodes_told`]. Finalizers of volumes: [`super::provision_nodes_volumes`].
 //!
-//! Each node has a backend of its own, so that what the others' drivers were asked is seen apart: nothing, where a claim was not
-//! theirs.
+//! Each node has its own backend, so that a test sees the calls to each driver apart: none, for a claim of another
+//! node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

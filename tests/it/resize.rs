@@ -1,4 +1,4 @@
-//! Claims that grow: what the driver is asked, what is recorded, and what is asked again.
+//! Claims that grow: the calls to the driver, the writes, and what is repeated.
 
 use std::time::Duration;
 

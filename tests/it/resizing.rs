@@ -1,4 +1,5 @@
-//! What the scenarios of the resizer share beside [`crate::supply`]: a daemon with the role, claims that may grow, and looks at them.
+//! The common parts of the resizer's scenarios, beside [`crate::supply`]: a daemon with the role, claims that may grow,
+//! and looks at them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

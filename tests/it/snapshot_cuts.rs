@@ -1,4 +1,4 @@
-//! Snapshots that are cut: what the driver is asked, what is recorded, and what is asked again.
+//! Snapshots that are cut: the calls to the driver, the writes, and what is repeated.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What could be lost between the driver and the API, and is not: answers that never come, names that are taken, objects that are
-//! taken away, configurations and classes that change in the middle.
+//! Snapshots that could be lost between the driver and the API, and are not: answers that never come, names that are in
+//! use, objects that are removed, configurations and classes that change in the middle.
 
 use std::time::Duration;
 

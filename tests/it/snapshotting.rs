@@ -1,8 +1,8 @@
-//! What the scenarios of the snapshotter share beside [`crate::supply`]: a daemon with the role, sources, classes, snapshots, and looks
-//! at contents.
+//! The common parts of the snapshotter's scenarios, beside [`crate::supply`]: a daemon with the role, sources, classes,
+//! snapshots, and looks at contents.
 //!
-//! A cluster has its snapshot-controller here, so that a scenario makes snapshots as users do; it makes contents by hand where
-//! administrators do.
+//! The cluster has its snapshot-controller, so a scenario creates snapshots as users do. It creates contents by hand
+//! where administrators do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

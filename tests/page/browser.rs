@@ -1,7 +1,7 @@
 //! A headless Chromium: the `DevTools` protocol over a pipe, as JSON with a zero byte after each message.
 //!
-//! No port that another program could take, no WebSocket, no driver program beside it: what is needed of the protocol is one
-//! call and its answer. A browser is one test's own, and ends with it.
+//! It has no port that another program could take, no WebSocket and no driver program: the tests need only a call and
+//! its answer. Each test has its own browser, which ends with the test.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

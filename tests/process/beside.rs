@@ -1,4 +1,5 @@
-//! Roles that work without the cluster: what such a daemon does not need, what it does not touch, and that nothing touches them.
+//! Roles that work without the cluster: such a daemon needs nothing of it, touches nothing of it, and nothing of it
+//! touches the daemon.
 
 use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpListener};

@@ -1,8 +1,8 @@
-//! The journal of what the driver was asked: its objects as they are stored, and the checks J1, J2, J4, J8 and J9. What people do to it is
-//! in `meddling`. The check of J3 is at the end of a run, in `inventory`.
+//! The journal of requests without a final answer: its stored objects, and the checks J1, J2, J4, J8 and J9. The acts
+//! of people are in `meddling`. The check of J3 is at the end of a run, in `inventory`.
 //!
-//! An entry that people take away is the daemon's to write again as long as its term lasts. If the term ends before that, nobody
-//! knows of the volume any more, and that is no fault of the daemons.
+//! If people remove an entry, the daemon must write it again while its term lasts. If the term ends before, the volume
+//! is not known any more, which is no fault of the daemons.
 
 use std::collections::{BTreeMap, BTreeSet};
 

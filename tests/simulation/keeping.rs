@@ -1,5 +1,5 @@
-//! Users who keep the data of their volumes, and the checks of J10: what they have kept is neither deleted nor asked for again, gets no new
-//! object (that is looked at in `deliveries`), and is there in the end.
+//! Users who keep the data of their volumes, and the checks of J10: a kept volume is neither deleted nor requested
+//! again, gets no new object (`deliveries` checks this), and exists in the end.
 
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::driver::State;

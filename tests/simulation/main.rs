@@ -10,15 +10,15 @@
 //!                 faults end   ─> ending (I11 I12 I13, R37), inventory (P8 P9 P10 J3), keeping (J10)    ┘
 //! ```
 //!
-//! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of snapshots that
-//! are made and deleted.
+//! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of
+//! snapshots that are created and deleted.
 //!
 //! `crash` is another kind of play on the same ground: the daemon dies at every exchange.
 //!
-//! `invariants` says what each of these is. `mutants` are daemons that are broken on purpose, at least one for each invariant: each
-//! must be found out.
+//! `invariants` describes each of these. `mutants` are daemons with a defect, at least one for each invariant: the play
+//! must find each of them.
 //!
-//! One seed is one trace. `just simulate 10000` plays many seeds, `just replay SEED` tells one step by step.
+//! One seed is one trace. `just simulate 10000` plays many seeds, `just replay SEED` prints one step by step.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The journal's requests: each fails once in every way, is delayed past its leader's end, or is refused for good. Nothing is
-//! lost, and the driver is asked for nothing that the API does not hold.
+//! The journal's requests: each fails once in every way, is delayed past its leader's end, or is refused for good.
+//! Nothing is lost, and the driver gets no request that the API does not hold.
 
 use std::sync::{Arc, Mutex};
 

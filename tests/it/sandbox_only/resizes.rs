@@ -1,4 +1,4 @@
-//! What the resizer asks of the API, request by request; and what becomes of a claim when one of these requests fails.
+//! The resizer's requests to the API, one by one; and the fate of a claim when one of them fails.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What the snapshotter asks of the API, request by request; and what becomes of a snapshot when one of these requests fails or the
-//! daemon dies.
+//! The snapshotter's requests to the API, one by one; and the fate of a snapshot when one of them fails or the daemon
+//! dies.
 
 use csi_control_plane::process::watch;
 use csi_control_plane::sandbox::api::audit::Entry;

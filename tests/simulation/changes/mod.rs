@@ -26,9 +26,10 @@
 //! | Lease | each call, each write | who holds the Lease |
 //! | Quota | the end | the answers to the daemons' writes |
 //!
-//! I1 is seen for the resizer and, in a part of the seeds, for an attacher in the same process: no other role changes a volume here.
-//! The nodes are those of the sandbox, which expand at once and without a call: of I5 and I6 no `NodeExpandVolume` is seen.
-//! `histories` are of daemons that break an invariant, at least one for each: each must be found out.
+//! The play shows I1 for the resizer and, in a part of the seeds, for an attacher in the same process: no other role
+//! changes a volume here. The nodes are the sandbox's, which expand at once and without a call, so no
+//! `NodeExpandVolume` shows I5 and I6. `histories` are of daemons that break an invariant, at least one for each: the
+//! checks must find each of them.
 
 mod calls;
 mod checks;

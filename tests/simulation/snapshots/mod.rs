@@ -27,10 +27,10 @@
 //! | I14 | the end | what the driver holds, and which contents name it |
 //! | quiet | after the end | no call, no write, no read of a content |
 //!
-//! What nobody can be blamed for is let pass, and counted: a driver that denies a snapshot which it has (L12), and a request that was
-//! wiped off its content while no daemon that remembered it lived (L2), or when the snapshot was cut and not ready, which no daemon
-//! remembers: it is then asked for anew, and under another name or class never becomes ready. `histories` are of daemons that break an invariant, at least
-//! one for each: each must be found out.
+//! Two cases are allowed and counted. A driver may deny a snapshot that it has (L12). And a request may be wiped off
+//! its content while no daemon that remembers it lives (L2), or after the snapshot was cut and before it is ready,
+//! which no daemon remembers: a new request follows then, and under another name or class it never becomes ready.
+//! `histories` are of daemons that break an invariant, at least one for each: the checks must find each of them.
 
 mod calls;
 mod checks;
