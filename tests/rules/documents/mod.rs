@@ -1,4 +1,4 @@
-//! The documents: they are short enough, their links lead somewhere, and their commands work.
+//! The documents: they are short enough, agree with each other and with the roles, their links lead somewhere, and their commands work.
 //!
 //! ```text
 //! links      each relative link names a file, and each anchor a heading
