@@ -24,6 +24,8 @@ use crate::process::duration;
 
 use values::{driver_name, image, secret};
 
+#[cfg(feature = "manual")]
+pub mod manual;
 mod values;
 
 /// The exit code of the process.
@@ -71,6 +73,16 @@ pub enum Command {
     Schema,
     /// Print the version.
     Version,
+    /// Print what makes a shell complete our command line.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the manual pages.
+    Man {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Succeed, as node-driver-registrar's `--mode=kubelet-registration-probe` does.
     RegistrationProbe {
         /// The path of the driver's socket on the host. It is required there, too, and not looked at.
@@ -136,6 +148,21 @@ pub enum Output {
     Json,
 }
 
+/// A shell that can complete our command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// Bourne again shell.
+    Bash,
+    /// Elvish.
+    Elvish,
+    /// Friendly interactive shell.
+    Fish,
+    /// PowerShell.
+    Powershell,
+    /// Z shell.
+    Zsh,
+}
+
 /// There is no command to run: the user asked for help, or the command line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instead {
@@ -193,6 +220,18 @@ enum Verb {
     Schema,
     /// Print the version.
     Version,
+    /// Print the completions of a shell, such as `csi-control-plane completions bash > /etc/bash_completion.d/csi-control-plane`.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write a manual page of the program and one of each command.
+    Man {
+        /// The folder, such as /usr/local/share/man/man1. It is made if it is not there; pages in it are replaced.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// Succeed at once: for an exec probe that a manifest has kept from node-driver-registrar's
     /// `--mode=kubelet-registration-probe`. The daemon's /livez asks the registration socket.
     RegistrationProbe {
@@ -250,6 +289,8 @@ pub fn parse(
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,
+        Verb::Completions { shell } => Command::Completions { shell },
+        Verb::Man { folder } => Command::Man { folder },
         Verb::RegistrationProbe { kubelet_registration_path: path } => Command::RegistrationProbe { path },
         Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
         Verb::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {

@@ -53,6 +53,17 @@ fn main() -> ExitCode {
             print(&format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")));
             Ok(Ok(Exit::Success))
         }
+        #[cfg(feature = "manual")]
+        Command::Completions { shell } => {
+            print(&cli::manual::completions(shell));
+            Ok(Ok(Exit::Success))
+        }
+        #[cfg(feature = "manual")]
+        Command::Man { folder } => Ok(man(&folder).map(|()| Exit::Success)),
+        #[cfg(not(feature = "manual"))]
+        Command::Completions { .. } | Command::Man { .. } => {
+            Ok(Err(anyhow::anyhow!("this build has no completions and no manual pages (cargo feature `manual`)")))
+        }
         Command::RegistrationProbe { .. } => Ok(Ok(Exit::Success)),
         Command::Migrate(wanted) => migrate(&wanted),
         #[cfg(feature = "sandbox")]
@@ -140,6 +151,17 @@ fn reach(
         Output::Json => {}
     }
     Ok(Exit::Success)
+}
+
+/// Writes the manual pages. Pages of another version are replaced.
+#[cfg(feature = "manual")]
+fn man(folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, text) in cli::manual::pages().context("cannot make the pages")? {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Rewrites a workload. If the documents go to the standard output, the report goes to the standard error stream.

@@ -52,6 +52,8 @@ fn each_verb_is_a_command() {
             },
         ),
         ("schema", Command::Schema),
+        ("completions zsh", Command::Completions { shell: Shell::Zsh }),
+        ("man pages", Command::Man { folder: PathBuf::from("pages") }),
         (
             "registration-probe --kubelet-registration-path=/p/csi.sock",
             Command::RegistrationProbe { path: "/p/csi.sock".into() },

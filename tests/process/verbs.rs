@@ -96,6 +96,25 @@ async fn the_schema_accepts_the_reference_and_refuses_what_check_refuses() {
 }
 
 #[tokio::test]
+async fn completions_are_printed_and_manual_pages_written_over_older_ones() {
+    let ended = run(&["completions", "bash"], &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(ended.stdout.contains("complete -F _csi-control-plane"), "{}", ended.stdout);
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("man1");
+    let page = folder.join("csi-control-plane-check.1");
+    for _ in 0..2 {
+        let ended = run(&["man", folder.to_str().unwrap()], &[]).await;
+        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+        assert!(std::fs::read_to_string(&page).unwrap().contains("allow\\-empty"));
+        std::fs::write(&page, "of another version").unwrap();
+    }
+    let ended = run(&["man", page.to_str().unwrap()], &[]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&format!("cannot make {}", page.display())), "{}", ended.stderr);
+}
+
+#[tokio::test]
 async fn version_and_help_go_to_standard_output() {
     let version = run(&["version"], &[]).await;
     let expected = format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION"));
