@@ -138,14 +138,21 @@ fn the_chart_says_where_it_comes_from() {
     let chart: Value = serde_yaml::from_str(&read("charts/csi-control-plane/Chart.yaml")).unwrap();
     let home = chart["home"].as_str().unwrap();
     assert_eq!(chart["sources"][0], home);
-    let icon = chart["icon"].as_str().unwrap().rsplit_once("/main/").unwrap().1;
-    assert!(read(icon).starts_with("<svg"), "{icon}");
+    let file = |url: &Value| url.as_str().unwrap().rsplit_once("/main/").unwrap().1.to_owned();
+    let icon = file(&chart["icon"]);
+    assert!(read(&icon).starts_with("<svg"), "{icon}");
     let annotations = chart["annotations"].as_object().unwrap();
     assert!(annotations.iter().all(|(key, value)| key.starts_with("artifacthub.io/") && value.is_string()));
-    let links: Value = serde_yaml::from_str(annotations["artifacthub.io/links"].as_str().unwrap()).unwrap();
-    for link in links.as_array().unwrap() {
-        let path = link["url"].as_str().unwrap().strip_prefix(&format!("{home}/blob/main/")).unwrap();
-        assert!(helm::root().join(path).exists(), "{path}");
+    let listed =
+        |annotation: &str| -> Vec<Value> { serde_yaml::from_str(annotations[annotation].as_str().unwrap()).unwrap() };
+    // Artifact Hub knows the link of this name: it is no document.
+    let (support, documents): (Vec<_>, Vec<_>) =
+        listed("artifacthub.io/links").into_iter().partition(|link| link["name"] == "support");
+    assert_eq!(support.iter().map(|link| &link["url"]).collect::<Vec<_>>(), [&format!("{home}/issues")]);
+    for link in documents.iter().chain(&listed("artifacthub.io/screenshots")) {
+        assert!(link["url"].as_str().unwrap().contains("csi-control-plane/csi-control-plane/"), "{link}");
+        let path = file(&link["url"]);
+        assert!(helm::root().join(&path).exists(), "{path}");
     }
 }
 
