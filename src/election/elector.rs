@@ -31,10 +31,9 @@ use crate::telemetry::{Meter, names};
 
 /// Delays are lengthened by up to this share, so that standbys don't move in step.
 const JITTER: f64 = 0.2;
-/// How often a release is tried: a conflict usually means that a user edited a label.
+/// A conflict usually means that a user edited a label.
 const RELEASE_TRIES: u32 = 3;
-/// The pause between those attempts, and before a read after a watch broke: short, because a hand-over may depend on
-/// it.
+/// The pause between those attempts, and before a read after a watch broke. A hand-over may depend on it.
 const BRIEF: Duration = Duration::from_millis(100);
 
 /// The election did not end as it should.
@@ -54,6 +53,8 @@ pub struct Elector {
     slow_path: metrics::Counter,
     origin: Instant,
     lease_view: LeaseView,
+    /// The Lease had no holder before our last write.
+    was_released: bool,
     watch: LeaseWatch,
     terms: u64,
     /// The last term; its guards may outlive it.
@@ -114,6 +115,7 @@ impl Elector {
             slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
             lease_view: LeaseView::default(),
+            was_released: false,
             watch: LeaseWatch::default(),
             terms: 0,
             last: None,
@@ -128,7 +130,7 @@ impl Elector {
         self
     }
 
-    /// Whether we lead, as it changes.
+    /// Whether we lead.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.publisher.subscribe()
     }
@@ -138,8 +140,7 @@ impl Elector {
         self.publisher.view()
     }
 
-    /// Takes part in the election until `stop`. A holder then renews until its [`TermGuard`](super::TermGuard)s are
-    /// gone, and releases the Lease.
+    /// Takes part until `stop`. A holder then renews until its [`TermGuard`](super::TermGuard)s are gone, and releases the Lease.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), ElectionError> {
         while let Some(began) = self.run_for_lease(&stop).await {
             match self.hold(began, &stop).await {
@@ -221,7 +222,7 @@ impl Elector {
     /// Renews the Lease until it is lost or no longer needed.
     async fn hold(&mut self, began: Duration, stop: &CancellationToken) -> End {
         self.terms += 1;
-        let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
+        let tenure = Tenure(Term::new(self.terms, self.was_released, self.deadline(began), stop, self.clock));
         let term = &tenure.0;
         self.last = Some(term.clone());
         self.publisher.lead(&self.lease_view, term, self.instant(began));
@@ -319,6 +320,7 @@ impl Elector {
         let began = self.now();
         let settings = &self.lease.settings;
         let known = self.lease_view.lease();
+        self.was_released = known.is_some_and(|(_, record)| record.holder.is_none());
         let record = Record::held(
             known.map(|(_, record)| record),
             &settings.identity,

@@ -151,9 +151,11 @@ async fn r37_a_standby_leads_within_a_second_of_a_release() {
     tokio::time::sleep(12 * S).await;
     assert!(b.term().is_none());
     assert_eq!(b.view.status().leader.as_deref(), Some("a_1"));
+    assert!(!a.term().unwrap().follows_release(), "nobody led before");
     a.stop.cancel();
     let took = b.leads().await;
     assert!(took < S, "{took:?}");
+    assert!(b.term().unwrap().follows_release());
     assert_eq!(a.ended().await, Ok(()));
     assert!(!a.may_write());
     assert_eq!(api.lease(NAME).unwrap().spec.unwrap().lease_transitions, Some(1));
@@ -169,6 +171,7 @@ async fn a_standby_leads_within_the_lease_duration_and_a_second_of_a_crash() {
         a.crash();
         let took = b.leads().await;
         assert!(took <= LEASE + S && took > 9 * S, "{took:?} after a crash at {after} ms");
+        assert!(!b.term().unwrap().follows_release());
     }
 }
 

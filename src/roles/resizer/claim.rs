@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::quantity::bytes;
 use crate::cluster::{ClaimResize, PersistentVolume, PersistentVolumeClaim, SmolStr};
 
-use super::error::InvalidChange;
+use super::error::{InvalidChange, is_refusal_name};
 use super::names;
 
 /// Whether the volume of a claim belongs to our driver.
@@ -115,7 +115,7 @@ pub struct Sizes {
     pub volume: i64,
     /// St: how far the expansion is.
     pub state: ResizeState,
-    /// F: the last call has ended in a final error, and none was begun since.
+    /// F: the last call has ended in a final error. [`Sizes::of`]: as the claim's status says. The term may know better.
     pub has_failed: bool,
     /// The condition `FileSystemResizePending`, by which older servers say that the node has to act.
     pub waits_for_file_system: bool,
@@ -128,9 +128,16 @@ impl Sizes {
         let size = |text: Option<&SmolStr>| text.map_or(Ok(0), |text| bytes(text));
         let pv = volume.spec.resize.as_ref().and_then(|resize| resize.capacity.as_ref());
         let state = ResizeState::of(status.allocated_status.as_deref());
-        let error = status.condition(names::CONTROLLER_RESIZE_ERROR);
-        let has_failed = state == ResizeState::ControllerInProgress
-            && error.is_some_and(|error| !error.reason.is_empty() && error.reason != names::RETRYING);
+        let has_failed = status.condition(names::CONTROLLER_RESIZE_ERROR).is_some_and(|error| {
+            let says_so = match state {
+                ResizeState::ControllerInProgress => is_refusal_name(&error.reason),
+                ResizeState::ControllerInfeasible => true,
+                _ => false,
+            };
+            // csi-resizer writes the time of each call to this condition.
+            let begun = status.condition(names::RESIZING).and_then(|resizing| resizing.last_transition_time.as_ref());
+            says_so && begun <= error.last_transition_time.as_ref()
+        });
         Ok(Self {
             requested: size(claim.spec.storage.as_ref())?,
             capacity: size(status.capacity.as_ref())?,
@@ -220,19 +227,32 @@ mod tests {
 
     #[test]
     fn z14_a_final_error_is_known_by_the_reason_that_it_has_left() {
-        let failed = |state: &str, reason: &str| {
+        let failed = |state: &str, reason: &str, begun: Value| {
             let claim = claim(json!({ "status": {
                 "allocatedResourceStatuses": { "storage": state },
-                "conditions": [{ "type": "ControllerResizeError", "status": "True", "reason": reason }] } }));
+                "conditions": [
+                    { "type": "Resizing", "status": "True", "lastTransitionTime": begun },
+                    { "type": "ControllerResizeError", "status": "True", "reason": reason,
+                        "lastTransitionTime": "2026-01-01T00:00:05Z" }] } }));
             Sizes::of(&claim, &volume(json!({}))).unwrap().has_failed
         };
-        for (state, reason, expected) in [
-            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", true),
-            (names::CONTROLLER_RESIZE_IN_PROGRESS, names::RETRYING, false),
-            (names::CONTROLLER_RESIZE_IN_PROGRESS, "", false),
-            (names::NODE_RESIZE_INFEASIBLE, "Internal", false),
+        let (before, same, after) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:05Z", "2026-01-01T00:00:06Z");
+        for (state, reason, begun, expected) in [
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(before), true),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(same), true),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(null), true),
+            // csi-resizer has called since.
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(after), false),
+            (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange", json!(after), false),
+            (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange", json!(before), true),
+            // What csi-resizer leaves behind.
+            (names::CONTROLLER_RESIZE_INFEASIBLE, "", json!(same), true),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "", json!(same), false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "DeadlineExceeded", json!(before), false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "Whatever", json!(before), false),
+            (names::NODE_RESIZE_INFEASIBLE, "Internal", json!(before), false),
         ] {
-            assert_eq!(failed(state, reason), expected, "{state} {reason}");
+            assert_eq!(failed(state, reason, begun.clone()), expected, "{state} {reason} {begun}");
         }
     }
 }

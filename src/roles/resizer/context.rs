@@ -1,7 +1,8 @@
 //! What every attempt of a term shares, and the view of one claim as read from the caches.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ use crate::roles::kit::{ByUid, TermScope, Told, UidSet};
 use super::config::ResizerSection;
 use super::expand::decide::{Answer, Expansion, Rules as ExpandRules};
 use super::in_use::InUse;
-use super::memory::{Job, JobOf};
+use super::memory::{Job, JobOf, LastCall};
 use super::modify::decide::Rules as ModifyRules;
 use super::turn::Turns;
 use super::waiting::Waiting;
@@ -53,9 +54,10 @@ pub struct Context {
     pub expanded: ByUid<Answer>,
     /// The classes that the driver has applied to volumes and that are not recorded yet.
     pub modified: ByUid<String>,
-    /// The uids of the claims whose last modification was refused for good. Of all others that are being modified, the outcome of the
-    /// last call is unknown.
-    pub refused: UidSet,
+    /// The last calls of this term, but for those that succeeded.
+    pub calls: Mutex<BTreeMap<JobOf, LastCall>>,
+    /// No call of a former leader is running, and all of them have ended as the claims say.
+    pub follows_release: bool,
     /// The classes that claims are being changed to and that the API does not have, and since when that is known.
     pub missing: ByUid<(String, Instant)>,
     /// How often a node that has failed was asked to try again.
@@ -152,11 +154,26 @@ impl Context {
         }
         self.expanded.forget(uid);
         self.modified.forget(uid);
-        self.refused.forget(uid);
+        Job::ALL.into_iter().for_each(|job| self.note_call(uid, job, None));
         self.missing.forget(uid);
         self.node_retries.forget(uid);
         self.confirmed.forget(uid);
         self.in_use.unmark(claim, uid);
+    }
+
+    /// What is known of the last call of a claim's job.
+    pub fn last_call(&self, uid: &str, job: Job) -> LastCall {
+        let held = self.calls.lock().unwrap_or_else(PoisonError::into_inner).get(&(uid.to_owned(), job)).copied();
+        held.unwrap_or(LastCall::Earlier { trusted: self.follows_release })
+    }
+
+    /// A call begins, or has ended. `None`: with success.
+    pub fn note_call(&self, uid: &str, job: Job, call: Option<LastCall>) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        match call {
+            Some(call) => calls.insert((uid.to_owned(), job), call),
+            None => calls.remove(&(uid.to_owned(), job)),
+        };
     }
 
     /// The API has no class of this name, to which the claim is being changed.

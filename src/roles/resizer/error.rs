@@ -4,6 +4,7 @@ use thiserror::Error;
 use tonic::Code;
 
 use crate::cluster::quantity::QuantityError;
+use crate::csi::code_name;
 use crate::csi::volume::AccessModeError;
 use crate::process::ErrorChain;
 use crate::roles::kit::finality::{Call, is_final};
@@ -128,6 +129,11 @@ pub fn is_refusal(code: Code) -> bool {
     is_final(Call::Change, code)
 }
 
+/// Whether this is the name of a final error. Of a reason that is not known nothing follows.
+pub fn is_refusal_name(reason: &str) -> bool {
+    (1..=16).map(Code::from_i32).any(|code| is_refusal(code) && code_name(code) == reason)
+}
+
 /// Whether the driver says that an expansion to this size is infeasible.
 pub fn is_infeasible_expansion(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
@@ -163,11 +169,19 @@ mod tests {
     ];
 
     #[test]
+    fn words_that_are_no_final_code_are_no_refusal() {
+        for reason in ["", "Retrying", "internal", "OK", "DeadlineExceeded"] {
+            assert!(!is_refusal_name(reason), "{reason}");
+        }
+    }
+
+    #[test]
     fn every_code_has_its_class_for_each_job() {
         for (number, refuses, expansion, modification) in TABLE {
             let code = Code::from_i32(number);
             let found = (is_refusal(code), is_infeasible_expansion(code), is_infeasible_modification(code));
             assert_eq!(found, (refuses, expansion, modification), "{code:?}");
+            assert_eq!(is_refusal_name(code_name(code)), refuses, "{code:?}");
         }
     }
 }

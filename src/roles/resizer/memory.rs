@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::ObjectName;
 
 /// One of the two jobs.
@@ -38,6 +41,37 @@ pub struct WorkKey {
 impl fmt::Display for WorkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.claim, self.job.label())
+    }
+}
+
+/// What the term knows of the last call of a job of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastCall {
+    /// This term has made no call. The claim's status says how an earlier one has ended. A later one may be running, unless its leader
+    /// has released the Lease.
+    Earlier {
+        /// Nothing has happened since the claim's status was written.
+        trusted: bool,
+    },
+    /// The call may still be running.
+    Open,
+    /// The driver has refused at this time: nothing is running.
+    Refused(Timestamp),
+}
+
+impl LastCall {
+    /// Whether the last call has certainly ended in a refusal. `says_so`: the claim's status says that of an earlier call.
+    pub fn is_refused(self, says_so: bool) -> bool {
+        match self {
+            Self::Earlier { trusted } => trusted && says_so,
+            Self::Open => false,
+            Self::Refused(_) => true,
+        }
+    }
+
+    /// When the driver has refused in this term.
+    pub fn refused_at(self) -> Option<Time> {
+        if let Self::Refused(at) = self { Some(Time(at)) } else { None }
     }
 }
 

@@ -38,6 +38,8 @@ mod triggers;
 pub mod turn;
 pub mod waiting;
 
+use std::sync::atomic::AtomicU64;
+
 use serde_json::{Value, json};
 
 use crate::cluster::Fields;
@@ -75,5 +77,5 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::Resizer { section, stores, caches: wiring.namespaces() }))
+    Ok(Box::new(serve::Resizer { section, stores, caches: wiring.namespaces(), served: AtomicU64::new(u64::MAX) }))
 }

@@ -32,9 +32,6 @@ pub const MODIFYING_VOLUME: &str = "ModifyingVolume";
 /// The condition that says why the driver has not modified the volume.
 pub const MODIFY_VOLUME_ERROR: &str = "ModifyVolumeError";
 
-/// The reason of [`CONTROLLER_RESIZE_ERROR`] while the driver is asked again: until it answers, its last answer says nothing.
-pub const RETRYING: &str = "Retrying";
-
 /// The states of `status.modifyVolumeStatus.status`.
 pub const PENDING: &str = "Pending";
 /// The driver was called, or will be called.

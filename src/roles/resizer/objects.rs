@@ -10,7 +10,7 @@ use crate::roles::kit::{Op, Secret, secrets};
 use super::context::{Context, Objects};
 use super::error::{
     BEGIN_EXPANSION, BEGIN_MODIFICATION, CONFIRM, ChangeError, InvalidChange, LOAD_SECRET, RECORD_CLASS, RECORD_DONE,
-    RECORD_MODIFIED, RECORD_NODE, RECORD_SIZE, REFRESH,
+    RECORD_MODIFIED, RECORD_NODE, RECORD_REFUSAL, RECORD_SIZE, REFRESH,
 };
 use super::joint::{Meeting, Place, Told};
 use super::memory::Job;
@@ -65,7 +65,11 @@ fn patience(cx: &Context, now: &Objects, turn: &Turn, op: Op) -> Duration {
     };
     match op {
         BEGIN_EXPANSION | BEGIN_MODIFICATION if turn.is_shared() || Job::ALL.into_iter().all(is_due) => MARK_PATIENCE,
-        RECORD_SIZE | RECORD_CLASS | RECORD_NODE | RECORD_DONE | RECORD_MODIFIED if turn.is_shared() => RESULT_PATIENCE,
+        RECORD_SIZE | RECORD_CLASS | RECORD_NODE | RECORD_DONE | RECORD_MODIFIED | RECORD_REFUSAL
+            if turn.is_shared() =>
+        {
+            RESULT_PATIENCE
+        }
         _ => Duration::ZERO,
     }
 }

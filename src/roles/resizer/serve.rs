@@ -1,6 +1,7 @@
 //! One term of the resizer: its queue, what feeds it, and its tasks.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -45,6 +46,8 @@ pub(super) struct Resizer {
     pub(super) stores: Stores,
     /// Where pods are watched, if they have to be.
     pub(super) caches: Caches,
+    /// The term that was served last. If it is served again, the calls of its first part may have been cut.
+    pub(super) served: AtomicU64,
 }
 
 impl Role for Resizer {
@@ -142,7 +145,8 @@ impl Resizer {
             in_use: InUse::new(self.caches.clone(), self.wake(queue)),
             expanded: ByUid::default(),
             modified: ByUid::default(),
-            refused: UidSet::default(),
+            calls: Mutex::default(),
+            follows_release: term.follows_release() && self.served.swap(term.id(), Ordering::AcqRel) != term.id(),
             missing: ByUid::default(),
             node_retries: ByUid::default(),
             confirmed: UidSet::default(),

@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod journal;
 mod provision;
+mod resize_writes;
 mod resizes;
 mod rights;
 mod snapshot_habits;

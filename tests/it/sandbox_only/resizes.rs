@@ -21,7 +21,7 @@ use crate::world::wait::asked;
 use crate::world::{World, bounded};
 
 /// The daemon's writes to claims and volumes since the log was cleared.
-fn written(world: &World) -> Vec<String> {
+pub(super) fn written(world: &World) -> Vec<String> {
     let told = |it: &Entry| {
         let slash = if it.subresource.is_empty() { "" } else { "/" };
         format!("{}{slash}{} {}", it.resource, it.subresource, it.code)

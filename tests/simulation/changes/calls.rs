@@ -74,6 +74,13 @@ pub(super) struct Demand {
     ended: Option<(u64, Duration)>,
 }
 
+impl Demand {
+    /// Whether it may still be carried out.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Request {
     Expand(ControllerExpandVolumeRequest),
@@ -212,7 +219,8 @@ impl Checks {
     /// I3, and no second call for what is recorded (I13).
     fn class_arrived(&mut self, handle: &str, claim: &Value, request: &Request) {
         let class = request.class();
-        if class != text(claim, TARGET) || text(claim, MODIFY) != "InProgress" {
+        // After a refusal it is asked for again without another mark.
+        if class != text(claim, TARGET) || !["InProgress", "Infeasible"].contains(&text(claim, MODIFY)) {
             let says = &claim["status"]["modifyVolumeStatus"];
             self.violate(Rule::I3, format_args!("{handle} is to get {class}, and its claim says {says}"));
         }

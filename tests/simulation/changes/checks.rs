@@ -9,7 +9,7 @@ use super::calls::{Demand, Job, Live, Streak};
 use super::invariants::Rule;
 use super::objects::{
     ALLOCATED, CAPACITY, CLAIMS, CURRENT, MODIFY, OF_CLASSES, OF_SIZES, RECORDED, REQUESTED, STATE, TARGET, VOLUMES,
-    WANTED, claims_of, conditions, has_failed, is_of_node, size, without_empty,
+    WANTED, claims_of, conditions, is_of_node, size, without_empty,
 };
 use crate::world::{DAEMONS, DRIVER, FINALIZER, MARKER, text};
 
@@ -103,6 +103,11 @@ impl Checks {
         let volume = self.volumes.values().find(|volume| !of.is_empty() && handle(volume) == of)?;
         let claim = self.claims.get(text(volume, "/spec/claimRef/name"))?;
         are_bound(claim, volume).then(|| (claim.clone(), volume.clone()))
+    }
+
+    /// Whether the last call of a job may still be carried out, whatever the claim says.
+    fn may_run(&self, handle: &str, job: Job) -> bool {
+        self.demands.get(&(handle.to_owned(), job)).is_some_and(Demand::is_open)
     }
 
     fn volume_of(&self, claim: &Value) -> Value {
@@ -241,7 +246,7 @@ impl Checks {
             self.violate(Rule::I6, format_args!("a node is told to reach what the volume of {name} does not say"));
         }
         let is_less = size(new, ALLOCATED) < size(old, ALLOCATED);
-        if was == "ControllerResizeInProgress" && is_less && !has_failed(old) {
+        if was.starts_with("Controller") && is_less && self.may_run(handle(volume), Job::Expand) {
             self.violate(Rule::I4, format_args!("{name} begins less while the last call's outcome is unknown"));
         }
         let is_fresh = size(new, ALLOCATED) != size(old, ALLOCATED);

@@ -53,15 +53,6 @@ pub(super) fn conditions(object: &Value) -> Vec<&str> {
     all.into_iter().flatten().map(|condition| text(condition, "/type")).collect()
 }
 
-/// Whether a claim says that the last call has ended in a final error.
-pub(super) fn has_failed(claim: &Value) -> bool {
-    let conditions = claim.pointer("/status/conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|it| text(it, "/type") == "ControllerResizeError" && !matches!(text(it, "/reason"), "" | "Retrying"))
-}
-
 /// Whether a node has to act, acts, or has failed.
 pub(super) fn is_of_node(state: &str) -> bool {
     state.starts_with("Node")

@@ -19,8 +19,6 @@ pub struct Begin {
     pub adds_resizing: bool,
     /// The conditions of an earlier expansion.
     pub removes: Vec<&'static str>,
-    /// The condition of the last refusal is marked as old, because there is a new call.
-    pub retries: bool,
     /// Another size than before.
     pub is_fresh: bool,
 }
@@ -29,8 +27,9 @@ pub struct Begin {
 pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<Begin> {
     let status = status(claim);
     let is_fresh = sizes.allocated != Some(size);
-    // A node's state is left to the node, unless another size begins.
-    let keeps_state = sizes.state == ResizeState::ControllerInProgress || (!is_fresh && sizes.state.is_of_node());
+    // A node's state is left to the node, and a refusal stands until the driver says something else, unless another size begins.
+    let stands = sizes.state.is_of_node() || sizes.state == ResizeState::ControllerInfeasible;
+    let keeps_state = sizes.state == ResizeState::ControllerInProgress || (!is_fresh && stands);
     let told = |type_: &&str| status.condition(type_).is_some();
     let of_before = [names::FILE_SYSTEM_RESIZE_PENDING, names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR];
     let mark = Begin {
@@ -39,17 +38,9 @@ pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<
         drops_not_required: claim.metadata.annotation(names::ANNOTATION_EXPANSION_NOT_REQUIRED).is_some(),
         adds_resizing: status.condition(names::RESIZING).is_none_or(|resizing| resizing.status != "True"),
         removes: if is_fresh { of_before.into_iter().filter(told).collect() } else { Vec::new() },
-        retries: !is_fresh && has_refusal(status),
         is_fresh,
     };
     (mark != Begin::default()).then_some(mark)
-}
-
-/// Whether the claim says how the last call has ended.
-fn has_refusal(status: &ClaimResize) -> bool {
-    status
-        .condition(names::CONTROLLER_RESIZE_ERROR)
-        .is_some_and(|error| !error.reason.is_empty() && error.reason != names::RETRYING)
 }
 
 /// The size as the user has written it, or as it was begun before.

@@ -19,6 +19,7 @@ use crate::csi::volume;
 use crate::proto::VolumeCapability;
 use crate::roles::resizer::claim::{Ownership, ResizeState, Sizes, is_bound, ownership, pause_left, status};
 use crate::roles::resizer::error::{InvalidChange, is_infeasible_expansion, is_refusal};
+use crate::roles::resizer::memory::LastCall;
 use crate::roles::resizer::names;
 use crate::roles::resizer::progress;
 use crate::translation::csi_volume;
@@ -76,6 +77,8 @@ pub struct View<'a> {
     pub pods: Pods,
     /// The rest of the back-off before a node that has failed is asked to try again.
     pub node_pause: Option<Duration>,
+    /// What is known of the last call.
+    pub last_call: LastCall,
     /// The API has shown the claim during the term.
     pub is_confirmed: bool,
     /// When the attempt began.
@@ -198,11 +201,13 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     // A volume that cannot be translated is reported only if there is work to do.
     let translated = csi_volume(volume, &view.rules.driver);
     let volume = translated.as_deref().unwrap_or(volume);
-    let sizes = Sizes::of(claim, volume)?;
+    let told = Sizes::of(claim, volume)?;
     if let Some(refused) = &view.progress.refused {
-        let is_open = is_refusal(refused.error.code) && !refused.is_recorded;
-        return Ok(if is_open { Step::RecordRefusal } else { Step::Refused(refused.error.clone()) });
+        // An error that leaves the outcome open is written only where the claim says that an earlier one was final.
+        let is_due = !refused.is_recorded && (is_refusal(refused.error.code) || told.has_failed);
+        return Ok(if is_due { Step::RecordRefusal } else { Step::Refused(refused.error.clone()) });
     }
+    let sizes = Sizes { has_failed: view.last_call.is_refused(told.has_failed), ..told };
     if let Some(answer) = view.progress.answer {
         return Ok(record(view, volume, &sizes, answer));
     }
@@ -237,10 +242,14 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
 
 /// The pauses that only time, or another request of the user, ends.
 fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
-    if sizes.state == ResizeState::ControllerInfeasible && sizes.allocated == Some(size) {
-        let error = status(view.claim).condition(names::CONTROLLER_RESIZE_ERROR)?;
-        let since = error.last_transition_time.as_ref();
-        return pause_left(since, view.rules.infeasible_pause, view.now).map(Wait::Infeasible);
+    // Another size that is requested waits only for the outcome of the last call.
+    let is_pinned = !sizes.has_failed && size != sizes.requested;
+    if sizes.state == ResizeState::ControllerInfeasible && sizes.allocated == Some(size) && !is_pinned {
+        // The claim has the time of the first refusal of a row.
+        let error = status(view.claim).condition(names::CONTROLLER_RESIZE_ERROR);
+        let told = error.and_then(|error| error.last_transition_time.clone());
+        let since = view.last_call.refused_at().or(told);
+        return pause_left(since.as_ref(), view.rules.infeasible_pause, view.now).map(Wait::Infeasible);
     }
     if sizes.state == ResizeState::NodeInfeasible {
         return view.node_pause.map(Wait::NodeRetry);

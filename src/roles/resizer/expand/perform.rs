@@ -10,8 +10,10 @@ use crate::roles::kit::Secret;
 use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::{ResizeState, Sizes, status};
 use crate::roles::resizer::context::{Context, Objects};
-use crate::roles::resizer::error::{BEGIN_EXPANSION, CLEAN_UP, InvalidChange, RECORD_DONE, RECORD_NODE, RECORD_SIZE};
-use crate::roles::resizer::memory::Job;
+use crate::roles::resizer::error::{
+    BEGIN_EXPANSION, CLEAN_UP, InvalidChange, RECORD_DONE, RECORD_NODE, RECORD_SIZE, is_refusal,
+};
+use crate::roles::resizer::memory::{Job, LastCall};
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
@@ -70,6 +72,8 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
     };
     let is_migrated = now.volume.as_ref().is_some_and(|volume| volume.spec.in_tree.is_some());
     let client = cx.scope.driver.use_now()?.for_migrated(is_migrated);
+    // From here on the outcome is unknown until the driver answers.
+    cx.note_call(now.uid(), Job::Expand, Some(LastCall::Open));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_expand_volume(request)).await?;
     let answer = match answer {
         Ok(answer) => answer,
@@ -78,6 +82,9 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
                 cx.in_use.mark(&now.name(), now.uid());
             } else {
                 cx.in_use.unmark(&now.name(), now.uid());
+            }
+            if is_refusal(error.code) {
+                cx.note_call(now.uid(), Job::Expand, Some(LastCall::Refused(cx.scope.clock.wall())));
             }
             return Ok(Done::Refused(Refused { asked: expand.size, error, is_recorded: false }));
         }
@@ -95,6 +102,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
     };
     let answer = Answer { asked: expand.size, size, needs_node: answer.node_expansion_required };
     cx.expanded.set(now.uid(), answer);
+    cx.note_call(now.uid(), Job::Expand, None);
     Ok(Done::Answered(answer))
 }
 

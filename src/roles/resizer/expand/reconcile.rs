@@ -17,6 +17,7 @@ use crate::roles::resizer::waiting::Reason;
 
 use super::decide::{Answer, Pods, Step, View, Wait, next_step};
 use super::perform::{self, Done};
+use super::target::{Target, target};
 use super::writes;
 
 /// How often a claim whose volume is in use is checked again without a change, to report it if the daemon cannot watch its pods.
@@ -51,6 +52,7 @@ impl Expansions {
             expansion: cx.expansion.get(),
             pods: if cx.section.in_use_check { cx.in_use.pods(&now.name(), now.uid()) } else { Pods::None },
             node_pause: sizes.and_then(pause),
+            last_call: cx.last_call(now.uid(), Job::Expand),
             is_confirmed: cx.confirmed.has(now.uid()),
             now: state.began,
             rules: &cx.expand,
@@ -230,7 +232,13 @@ impl Expansions {
     fn conclude_refusal(&self, ticket: &Ticket<WorkKey>, now: &Objects, error: RpcError) -> Outcome {
         let (cx, code) = (&*self.0, error.code);
         let failed = cx.report_failure(ticket, now, &AttemptError::Driver(error), "");
-        if is_infeasible_expansion(code) {
+        // Another size is requested by now, and comes after the back-off.
+        let sizes = now.volume.as_ref().and_then(|volume| Sizes::of(&now.claim, volume).ok());
+        let is_other = sizes.is_some_and(|sizes| {
+            let sizes = Sizes { has_failed: true, ..sizes };
+            sizes.allocated.is_some_and(|asked| target(&sizes, true) != Target::Size(asked))
+        });
+        if is_infeasible_expansion(code) && !is_other {
             cx.report_waiting(ticket, now, Reason::Infeasible, "the driver says that the size is infeasible");
             return Outcome::RetryAfter(cx.section.retry.infeasible);
         }

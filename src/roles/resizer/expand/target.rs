@@ -28,7 +28,7 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
             NodePending | NodeInProgress if volume >= begun => Target::Node,
             NodeInfeasible | NodePending | NodeInProgress => Target::Size(begun),
             // Without a final error the call may still be running: it is finished first, even if the claim now asks for less (I4).
-            ControllerInProgress if !sizes.has_failed => Target::Size(begun),
+            ControllerInProgress | ControllerInfeasible if !sizes.has_failed => Target::Size(begun),
             ControllerInProgress | ControllerInfeasible | Idle | Unknown => Target::Size(requested),
         }
     } else {
@@ -74,7 +74,9 @@ mod tests {
             ("3 F (Z14)", 3, Some(8), 1, ControllerInProgress, true, same(Size(3))),
             ("3 not F (Z13)", 3, Some(8), 1, ControllerInProgress, false, same(Size(8))),
             ("3 A absent", 3, None, 1, ControllerInProgress, false, same(Size(3))),
-            ("4 (Z12)", 3, Some(8), 1, ControllerInfeasible, false, same(Size(3))),
+            ("4 F (Z12)", 3, Some(8), 1, ControllerInfeasible, true, same(Size(3))),
+            ("4 not F", 3, Some(8), 1, ControllerInfeasible, false, same(Size(8))),
+            ("4 A absent", 3, None, 1, ControllerInfeasible, false, same(Size(3))),
             ("4 empty", 8, Some(4), 1, Idle, false, same(Size(8))),
             ("5", 4, Some(4), 4, NodePending, false, same(Node)),
             ("5", 4, Some(4), 8, NodeInProgress, false, same(Node)),
@@ -104,8 +106,10 @@ mod tests {
         for requested in 2..6 {
             for begun in 2..6 {
                 for volume in 1..6 {
-                    let sizes = of(requested, Some(begun), volume, ControllerInProgress, false);
-                    assert_eq!(target(&sizes, true), Size(begun), "{sizes:?}");
+                    for state in [ControllerInProgress, ControllerInfeasible] {
+                        let sizes = of(requested, Some(begun), volume, state, false);
+                        assert_eq!(target(&sizes, true), Size(begun), "{sizes:?}");
+                    }
                 }
             }
         }

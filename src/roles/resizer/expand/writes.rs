@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
 use crate::cluster::quantity::format_bytes;
 use crate::cluster::{Patch, PersistentVolume, PersistentVolumeClaim, SmolStr};
+use crate::roles::kit::report::gist;
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::names;
 
@@ -38,12 +39,6 @@ pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp
     }
     if begin.adds_resizing {
         patch = patch.set_condition(&condition(names::RESIZING, "", "", now));
-    }
-    if begin.retries
-        && let Some(held) = status(claim).condition(names::CONTROLLER_RESIZE_ERROR)
-    {
-        let error = condition(names::CONTROLLER_RESIZE_ERROR, names::RETRYING, &held.message, now);
-        patch = patch.set_condition(&error);
     }
     begin.removes.iter().fold(patch, |patch, type_| patch.remove_condition(type_)).into_patch()
 }
@@ -93,15 +88,30 @@ pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
     CONDITIONS.into_iter().fold(patch, StrategicPatch::remove_condition).into_patch()
 }
 
-/// Why the driver has refused. The patch does not depend on the claim's version, but on its uid.
+/// How the call has ended. `None`: the claim says so already, but for the time and for IDs in the text. The patch does not depend on the
+/// claim's version, but on its uid.
 pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
-    let mut patch = StrategicPatch::of(&claim.metadata, Guard::Uid);
-    if is_infeasible(refused) {
-        patch = patch.set(&STATE, names::CONTROLLER_RESIZE_INFEASIBLE);
-    }
+    let held = status(claim);
+    let was_infeasible = held.allocated_status.as_deref() == Some(names::CONTROLLER_RESIZE_INFEASIBLE);
+    let state = match (was_infeasible, is_infeasible(refused)) {
+        (false, true) => Some(names::CONTROLLER_RESIZE_INFEASIBLE),
+        (true, false) => Some(names::CONTROLLER_RESIZE_IN_PROGRESS),
+        (true, true) | (false, false) => None,
+    };
     let message = format!("failed to expand pvc with {}", refused.error);
     let message = truncate_message(&message, MESSAGE_LIMIT);
     let reason = refused.error.label();
+    let is_told = held
+        .condition(names::CONTROLLER_RESIZE_ERROR)
+        .is_some_and(|it| it.status == "True" && it.reason == reason && gist(&it.message) == gist(&message));
+    if is_told && state.is_none() {
+        return None;
+    }
+    let patch = StrategicPatch::of(&claim.metadata, Guard::Uid);
+    let patch = match state {
+        Some(state) => patch.set(&STATE, state),
+        None => patch,
+    };
     patch.set_condition(&condition(names::CONTROLLER_RESIZE_ERROR, reason, &message, now)).into_patch()
 }
 

@@ -17,6 +17,7 @@ use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef, VolumeA
 use crate::csi::RpcError;
 use crate::roles::resizer::claim::{Ownership, is_bound, ownership, pause_left, status};
 use crate::roles::resizer::error::InvalidChange;
+use crate::roles::resizer::memory::LastCall;
 use crate::roles::resizer::names;
 use crate::roles::resizer::progress;
 
@@ -55,8 +56,8 @@ pub struct View<'a> {
     pub wanted: Class<'a>,
     /// The class that it is being changed to, T.
     pub begun: Class<'a>,
-    /// The last call may still be running.
-    pub is_uncertain: bool,
+    /// What is known of the last call.
+    pub last_call: LastCall,
     /// The class that was begun has been missing for so long that the resizer no longer waits for it.
     pub gives_up_begun: bool,
     /// The API has shown the claim during the term.
@@ -168,8 +169,10 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     };
     if state == Some(names::INFEASIBLE) && wanted.is_some() && begun == wanted {
         let error = status.condition(names::MODIFY_VOLUME_ERROR);
-        let since = error.and_then(|error| error.last_probe_time.as_ref().or(error.last_transition_time.as_ref()));
-        if let Some(left) = pause_left(since, view.rules.infeasible_pause, view.now) {
+        // The claim has the time of the first refusal of a row.
+        let told = error.and_then(|error| error.last_probe_time.clone().or(error.last_transition_time.clone()));
+        let since = view.last_call.refused_at().or(told);
+        if let Some(left) = pause_left(since.as_ref(), view.rules.infeasible_pause, view.now) {
             return Ok(Step::Wait(Wait::Infeasible(left)));
         }
     }
@@ -187,12 +190,15 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if !view.rules.modifies {
         return Err(InvalidChange::NoModification(view.rules.driver.clone()));
     }
-    let needed = if is_in_progress && (view.is_uncertain || wanted.is_none()) { view.begun } else { view.wanted };
+    let is_infeasible = state == Some(names::INFEASIBLE);
+    let is_open = (is_in_progress || is_infeasible) && !view.last_call.is_refused(is_infeasible);
+    let goes_on = is_open || (is_in_progress && wanted.is_none());
+    let needed = if goes_on { view.begun } else { view.wanted };
     if needed == Class::Unknown {
         return Ok(Step::Wait(Wait::Classes));
     }
     // The class that was begun comes first: its call may still be running, or the claim names no other class.
-    if let (true, Some(begun)) = (is_in_progress && (view.is_uncertain || wanted.is_none()), begun) {
+    if let (true, Some(begun)) = (goes_on, begun) {
         match known(view, begun, view.begun) {
             Ok(class) => return ask(view, volume, class, begun),
             Err(_) if view.gives_up_begun && wanted.is_some() => {}
@@ -246,11 +252,11 @@ fn ask(
         return Ok(Step::TakeTurn(csi.volume_handle.clone()));
     }
     let status = status(view.claim);
-    let is_begun = status
-        .modify
-        .as_ref()
-        .is_some_and(|modify| modify.status == names::IN_PROGRESS && modify.target.as_deref() == Some(name))
-        && status.condition(names::MODIFYING_VOLUME).is_some();
+    // What the claim says of the same class stands until the driver says something else.
+    let says_so = |state: &str| [names::IN_PROGRESS, names::INFEASIBLE].contains(&state);
+    let is_begun =
+        status.modify.as_ref().is_some_and(|modify| says_so(&modify.status) && modify.target.as_deref() == Some(name))
+            && status.condition(names::MODIFYING_VOLUME).is_some();
     if !is_begun {
         return Ok(Step::Begin(name.to_owned()));
     }

@@ -6,21 +6,22 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::decide::{Class, Progress, Refused, Rules, Step, View, Wait, next_step};
-use crate::cluster::VolumeAttributesClass;
+use super::writes;
+use crate::cluster::{Patch, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::roles::kit::fixtures::merged;
 use crate::roles::resizer::error::InvalidChange;
 use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
+use crate::roles::resizer::memory::LastCall;
 use crate::roles::resizer::names;
 
 /// What one decision is made from, and changed by a test.
-#[expect(clippy::struct_excessive_bools, reason = "the decision depends on so many")]
 struct Case {
     claim: Value,
     volume: Value,
     classes: Vec<VolumeAttributesClass>,
     is_hidden: bool,
-    is_uncertain: bool,
+    last_call: LastCall,
     gives_up_begun: bool,
     is_confirmed: bool,
     rules: Rules,
@@ -43,7 +44,7 @@ fn case(wanted: Option<&str>, state: Option<&str>, target: Option<&str>) -> Case
         volume: json!({}),
         classes: ["a", "b", "c"].map(|name| class(name, DRIVER)).into(),
         is_hidden: false,
-        is_uncertain: true,
+        last_call: LastCall::Earlier { trusted: true },
         gives_up_begun: false,
         is_confirmed: true,
         rules: Rules {
@@ -75,7 +76,7 @@ impl Case {
             volume: Some(&volume),
             wanted: find(claim.spec.volume_attributes_class_name.as_deref()),
             begun: find(resize.modify.as_ref().and_then(|modify| modify.target.as_deref())),
-            is_uncertain: self.is_uncertain,
+            last_call: self.last_call,
             gives_up_begun: self.gives_up_begun,
             is_confirmed: self.is_confirmed,
             now: "2026-01-01T00:10:00Z".parse().unwrap(),
@@ -95,17 +96,23 @@ fn told() -> Value {
 fn every_row_of_the_table() {
     let begin = |class: &str| Step::Begin(class.to_owned());
     let in_progress = Some(names::IN_PROGRESS);
+    let infeasible = Some(names::INFEASIBLE);
+    let refused = LastCall::Refused("2026-01-01T00:00:00Z".parse().unwrap());
+    let untrusted = LastCall::Earlier { trusted: false };
     for (row, case, expected) in [
         ("2", case(Some("a"), None, None), Step::Settled),
         ("3", case(None, Some(names::PENDING), None), Step::Settled),
         ("3 (Z42)", case(None, Some(names::INFEASIBLE), Some("b")).with(told()), Step::Cancel),
         ("4 uncertain (Z43, Z44)", case(Some("c"), in_progress, Some("b")), begin("b")),
-        ("4 rolled back", Case { is_uncertain: false, ..case(None, in_progress, Some("b")) }, begin("b")),
+        ("4 rolled back", Case { last_call: refused, ..case(None, in_progress, Some("b")) }, begin("b")),
         ("6", case(Some("b"), None, None), begin("b")),
         ("6 after Pending", case(Some("b"), Some(names::PENDING), None), begin("b")),
         ("6 back again (Z41)", case(Some("a"), Some(names::INFEASIBLE), Some("b")), begin("a")),
         ("6 another (Z40)", case(Some("c"), Some(names::INFEASIBLE), Some("b")), begin("c")),
-        ("6 after a refusal", Case { is_uncertain: false, ..case(Some("c"), in_progress, Some("b")) }, begin("c")),
+        ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), in_progress, Some("b")) }, begin("c")),
+        ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), infeasible, Some("b")) }, begin("c")),
+        ("4 a dead leader", Case { last_call: untrusted, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
+        ("4 a retry is open", Case { last_call: LastCall::Open, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
     ] {
         assert_eq!(case.step(), expected, "row {row}");
     }
@@ -168,6 +175,54 @@ fn z40_an_infeasible_class_waits_out_its_pause() {
     assert_eq!(infeasible.step(), Step::Begin("b".to_owned()), "nothing says since when");
     let waits = case(Some("b"), Some(names::INFEASIBLE), Some("b")).with(error);
     assert_eq!(waits.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(240))));
+    let again = Case { last_call: LastCall::Refused("2026-01-01T00:09:30Z".parse().unwrap()), ..waits };
+    assert_eq!(again.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(270))), "counted from the last refusal");
+}
+
+/// What the claim says stands while the driver is asked again, so that an attempt that ends like the last one writes nothing.
+#[test]
+fn a_class_that_was_refused_is_asked_for_again_without_a_write() {
+    let told = |state: &str| case(Some("b"), Some(state), Some("b")).with(told());
+    for state in [names::IN_PROGRESS, names::INFEASIBLE] {
+        assert!(matches!(told(state).step(), Step::Modify(_)), "{state}");
+    }
+    assert_eq!(told(names::PENDING).step(), Step::Begin("b".to_owned()));
+}
+
+/// What a claim says of the end of the last call, how the next one ends, and the new state, if anything is written.
+#[test]
+fn how_a_modification_has_ended_is_written_once() {
+    let at = "2026-01-01T00:10:00Z".parse().unwrap();
+    let refused = |code: Code, message: &str| Refused {
+        asked: "b".to_owned(),
+        error: RpcError { method: "/x/Y", code, message: message.to_owned() },
+        is_recorded: false,
+    };
+    let said = |state: &str, ended: &str, reason: &str| {
+        let modifying = format!("Modifying volume to \"b\" {ended}");
+        claim(json!({ "status": { "modifyVolumeStatus": { "status": state, "targetVolumeAttributesClassName": "b" },
+            "conditions": [
+                { "type": MODIFYING, "status": "True", "message": modifying },
+                { "type": "ModifyVolumeError", "status": "True", "reason": reason, "message": "id 0a1b2c3d" }] } }))
+    };
+    let (failed, open) = ("failed. Waiting for retry.", "is still in progress.");
+    let (in_progress, infeasible) = (names::IN_PROGRESS, names::INFEASIBLE);
+    for (held, code, message, expected) in [
+        (said(in_progress, failed, "Internal"), Code::Internal, "id 99999999", None),
+        (said(in_progress, failed, "Internal"), Code::Internal, "another text", Some(in_progress)),
+        (said(in_progress, failed, "Internal"), Code::Aborted, "id 0a1b2c3d", Some(in_progress)),
+        (said(in_progress, open, "Aborted"), Code::Aborted, "id 0a1b2c3d", None),
+        (said(in_progress, open, "Aborted"), Code::InvalidArgument, "id 0a1b2c3d", Some(infeasible)),
+        (said(infeasible, failed, "InvalidArgument"), Code::InvalidArgument, "id 99999999", None),
+        (said(infeasible, failed, "InvalidArgument"), Code::Aborted, "id 0a1b2c3d", Some(in_progress)),
+    ] {
+        let patch = writes::refused(&held, &refused(code, message), at);
+        let state = patch.map(|patch| match patch {
+            Patch::Strategic(body) => body["status"]["modifyVolumeStatus"]["status"].clone(),
+            patch => json!(format!("{patch:?}")),
+        });
+        assert_eq!(state, expected.map(|state| json!(state)), "{code:?} {message}");
+    }
 }
 
 #[test]

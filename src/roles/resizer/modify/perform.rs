@@ -12,7 +12,7 @@ use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{
     BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, is_refusal,
 };
-use crate::roles::resizer::memory::Job;
+use crate::roles::resizer::memory::{Job, LastCall};
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
@@ -69,16 +69,17 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
     let client = cx.scope.driver.use_now()?;
     cx.missing.forget(now.uid());
     // From here on the outcome is unknown until the driver answers.
-    cx.refused.forget(now.uid());
+    cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
     match answer {
         Ok(_) => {
+            cx.note_call(now.uid(), Job::Modify, None);
             cx.modified.set(now.uid(), modify.class.clone());
             Ok(Done::Answered(modify.class))
         }
         Err(error) => {
             if is_refusal(error.code) {
-                cx.refused.note(now.uid());
+                cx.note_call(now.uid(), Job::Modify, Some(LastCall::Refused(cx.scope.clock.wall())));
             }
             Ok(Done::Refused(Refused { asked: modify.class, error, is_recorded: false }))
         }

@@ -80,7 +80,7 @@ impl Modifications {
             volume: seen.now.volume.as_deref(),
             wanted: seen.wanted.class(),
             begun: seen.begun.class(),
-            is_uncertain: !cx.refused.has(uid),
+            last_call: cx.last_call(uid, Job::Modify),
             gives_up_begun: begun.is_some_and(|class| cx.missing_for(uid, class) >= cx.section.retry.max),
             is_confirmed: cx.confirmed.has(uid),
             now: state.began,

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
 use crate::cluster::{ClaimCondition, Patch, PersistentVolume, PersistentVolumeClaim};
+use crate::roles::kit::report::gist;
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::error::{is_infeasible_modification, is_refusal};
 use crate::roles::resizer::names;
@@ -33,7 +34,7 @@ pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
     StrategicPatch::of(&claim.metadata, Guard::Version).set(&state, names::PENDING).into_patch()
 }
 
-/// Why the driver has refused. `None`: the claim says so already.
+/// Why the driver has refused. `None`: the claim says so already, but for the time and for IDs in the text.
 pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
     let code = refused.error.code;
     let to = if is_infeasible_modification(code) { names::INFEASIBLE } else { names::IN_PROGRESS };
@@ -42,7 +43,9 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
     let error = truncate_message(&refused.error.message, MESSAGE_LIMIT);
     let held = status(claim);
     let says = |type_: &str, reason: &str, message: &str| {
-        held.condition(type_).is_some_and(|it| it.status == "True" && it.reason == reason && *it.message == *message)
+        let is_same =
+            |it: &ClaimCondition| it.status == "True" && it.reason == reason && gist(&it.message) == gist(message);
+        held.condition(type_).is_some_and(is_same)
     };
     let is_told = held.modify.as_ref().is_some_and(|modify| modify.status == to)
         && says(names::MODIFYING_VOLUME, "", &modifying)
