@@ -64,6 +64,9 @@ impl Boundary {
                 | Method::DeleteSnapshot
                 | Method::ListSnapshots
                 | Method::GetSnapshot
+                | Method::CreateVolumeGroupSnapshot
+                | Method::DeleteVolumeGroupSnapshot
+                | Method::GetVolumeGroupSnapshot
         );
         let answered = call.ended.unwrap_or(call.started);
         is_work.then(|| Self { what: call.method.to_string(), at: call.started, answered })

@@ -20,8 +20,10 @@
 )]
 
 mod boundary;
+mod cuts;
 mod play;
 mod scenario;
+mod snapshots;
 mod verdict;
 mod world;
 
@@ -198,10 +200,10 @@ fn a_snapshot_is_three_writes_and_one_call_and_a_terms_first_deletion_a_list_a_r
         record(scenario, Death::Killed).into_iter().map(|it| it.what).collect()
     };
     let write = "patch volumesnapshotcontents";
-    assert_eq!(whats(&scenario::snapshot()), [write, "CreateSnapshot", write, write]);
+    assert_eq!(whats(&snapshots::snapshot()), [write, "CreateSnapshot", write, write]);
     // The list is once per term: another content may need the snapshot, and the cache of a new leader may not have it yet.
     let (list, get) = ("list volumesnapshotcontents", "get volumesnapshotcontents");
-    assert_eq!(whats(&scenario::snapshot_deletion()), [list, get, "DeleteSnapshot", write]);
+    assert_eq!(whats(&snapshots::snapshot_deletion()), [list, get, "DeleteSnapshot", write]);
 }
 
 #[test]
@@ -222,8 +224,9 @@ fn nothing_leaks_wherever_the_daemon_dies() {
 fn nothing_leaks_when_the_successor_dies_too() {
     let (mut boundaries, mut cases) = two_deaths(&scenario::immediate_deleted());
     if is_thorough() {
-        let snapshots = [scenario::snapshot(), scenario::snapshot_deletion()];
-        for scenario in [scenario::immediate(), scenario::deletion()].into_iter().chain(snapshots) {
+        let cuts =
+            [snapshots::snapshot(), snapshots::snapshot_deletion(), snapshots::group(), snapshots::group_deletion()];
+        for scenario in [scenario::immediate(), scenario::deletion()].into_iter().chain(cuts) {
             let (more, deaths) = two_deaths(&scenario);
             boundaries += more;
             cases.extend(deaths);

@@ -103,12 +103,15 @@ impl Play {
         let ground = Transport::Network(network.clone());
         let testbed = TestBed::set_up(ground, profile, clock, Rng::seeded(7)).await.unwrap();
         testbed.install_snapshots();
+        if scenario.takes_groups {
+            testbed.api.install("groupsnapshot.storage.k8s.io/v1");
+        }
         if scenario.takes_snapshots {
             testbed.start_actors_with_snapshots(SnapshotHabits::default());
         } else {
             testbed.start_actors();
         }
-        let world = World { api: testbed.api.clone(), driver: testbed.driver.clone(), kept: Arc::default() };
+        let world = World::new(testbed.api.clone(), testbed.driver.clone());
         let (activity, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         testbed.api.on_commit({
             let (trace, driver) = (trace.clone(), testbed.driver.clone());

@@ -7,6 +7,7 @@ use serde_json::json;
 use tonic::Code;
 
 use super::play::Death;
+use super::snapshots;
 use super::world::{DATA, MARKER, SOURCE, World, ZONE};
 
 /// The setting that there is no journal.
@@ -29,6 +30,8 @@ pub(crate) enum End {
     Ready,
     /// Of a snapshot: it is gone.
     Untaken,
+    /// Of a snapshot: it is gone, and what the driver had of it, if anything, was kept.
+    Left,
 }
 
 /// One scenario.
@@ -42,6 +45,8 @@ pub(crate) struct Scenario {
     pub(crate) section: String,
     /// The daemons take snapshots, and a snapshot-controller works beside them.
     pub(crate) takes_snapshots: bool,
+    /// The cluster has the kinds of groups of snapshots, too.
+    pub(crate) takes_groups: bool,
     /// The node that the daemon is on, where each node has one.
     pub(crate) node: Option<&'static str>,
     /// The existing objects, in stages that each come to rest.
@@ -71,12 +76,13 @@ impl Scenario {
         self.node.is_none() || how == Death::Killed
     }
 
-    fn new(name: &str, before: Vec<fn(&World)>, act: fn(&World)) -> Self {
+    pub(crate) fn new(name: &str, before: Vec<fn(&World)>, act: fn(&World)) -> Self {
         Self {
             name: name.to_owned(),
             profile: |_| {},
             section: String::new(),
             takes_snapshots: false,
+            takes_groups: false,
             node: None,
             before,
             faults: Vec::new,
@@ -88,7 +94,7 @@ impl Scenario {
     }
 
     /// The same, with this done while no daemon works.
-    fn and(&self, name: &str, meanwhile: fn(&World), ends: &[(&'static str, End)]) -> Self {
+    pub(crate) fn and(&self, name: &str, meanwhile: fn(&World), ends: &[(&'static str, End)]) -> Self {
         let name = format!("{}; {name}", self.name);
         Self { name, meanwhile, ends: ends.to_vec(), ..self.clone() }
     }
@@ -182,7 +188,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     all.extend(sources());
     all.extend(answers());
     all.extend(secrets());
-    all.extend(snapshots());
+    all.extend(snapshots::all());
     all
 }
 
@@ -201,60 +207,6 @@ fn kept() -> Vec<Scenario> {
         retained.and("kept by force meanwhile", |world| world.keep_data(true), &[(DATA, End::Kept)]),
         by_hand,
     ]
-}
-
-/// A snapshot is taken.
-pub(crate) fn snapshot() -> Scenario {
-    let before: fn(&World) = |world| world.snapshot_class("Delete");
-    Scenario {
-        takes_snapshots: true,
-        undisturbed: vec![(SOURCE, End::Bound), (SOURCE, End::Ready)],
-        ends: vec![(SOURCE, End::Bound), (SOURCE, End::Ready)],
-        ..Scenario::new("snapshot", vec![before], World::want_snapshot)
-    }
-}
-
-/// A snapshot that is ready is deleted.
-pub(crate) fn snapshot_deletion() -> Scenario {
-    let mut scenario = snapshot();
-    "snapshot deletion".clone_into(&mut scenario.name);
-    scenario.before.push(World::want_snapshot);
-    scenario.act = World::delete_snapshot;
-    scenario.undisturbed = vec![(SOURCE, End::Bound), (SOURCE, End::Untaken)];
-    scenario.ends.clone_from(&scenario.undisturbed);
-    scenario
-}
-
-/// As snapshotter S40 says: wherever the daemon dies, there is one snapshot in the end, or none.
-fn snapshots() -> Vec<Scenario> {
-    let named = |name: &str, faults: fn() -> Vec<Fault>| Scenario { name: name.to_owned(), faults, ..snapshot() };
-    let unready =
-        Scenario { profile: |profile| profile.snapshot_ready_polls = 3, ..named("snapshot, not ready", Vec::new) };
-    let slow = named("snapshot, slow", || {
-        vec![Fault::on(Method::CreateSnapshot, Action::Late(Duration::from_secs(4))).once()]
-    });
-    let open = named("snapshot, answer lost", || {
-        let message = "slow".to_owned();
-        vec![Fault::on(Method::CreateSnapshot, Action::DoneButFail { code: Code::DeadlineExceeded, message }).once()]
-    });
-    let refused = named("snapshot, refused once", || {
-        vec![Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no such pool")).once()]
-    });
-    let deleted = [(SOURCE, End::Bound), (SOURCE, End::Untaken)];
-    let taken = [snapshot(), unready, slow, open, refused];
-    let gone = taken.iter().map(|it| it.and("deleted meanwhile", World::delete_snapshot, &deleted)).collect::<Vec<_>>();
-    let classless = snapshot().and(
-        "class deleted with it meanwhile",
-        |world| {
-            world.delete_snapshot();
-            world.delete_snapshot_class();
-        },
-        &deleted,
-    );
-    let mut stuck = snapshot_deletion();
-    "snapshot deletion, slow".clone_into(&mut stuck.name);
-    stuck.faults = || vec![Fault::on(Method::DeleteSnapshot, Action::Late(Duration::from_secs(4))).once()];
-    taken.into_iter().chain(gone).chain([classless, snapshot_deletion(), stuck]).collect()
 }
 
 /// Claims whose entries share their writes; the driver takes its time with one of them.

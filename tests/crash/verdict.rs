@@ -1,12 +1,12 @@
 //! The invariants of every step and of the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
 use serde_json::Value;
 
+use super::cuts::{CUTS, Cut, GROUP, INTENT, SINGLE, is_copy};
 use super::scenario::End;
 use super::world::{World, finalizers, is_deleting, name, text};
 use crate::invariants::Invariant;
@@ -21,12 +21,6 @@ const SOURCE_FINALIZERS: [&str; 2] = [
     "provisioner.storage.kubernetes.io/cloning-protection",
     "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection",
 ];
-
-/// The fields in which a content describes its snapshot.
-const HANDLE: &str = "/status/snapshotHandle";
-/// The annotation of a content while a snapshot may be on its way.
-const UNANSWERED: [&str; 2] =
-    ["snapshot.storage.kubernetes.io/volumesnapshot-being-created", "csi-control-plane.io/snapshotting"];
 
 /// Something was committed: no volume object for a volume that does not exist, and one per claim.
 pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &Committed<'_>) {
@@ -59,7 +53,16 @@ pub(crate) fn on_commit(trace: &Trace, driver: &Driver, is_late: bool, change: &
 
 /// Whether a call changes what the driver holds.
 pub(crate) fn is_change(method: Method) -> bool {
-    matches!(method, Method::CreateVolume | Method::DeleteVolume | Method::CreateSnapshot | Method::DeleteSnapshot)
+    matches!(method, Method::CreateVolume | Method::DeleteVolume) || is_of_cut(method).is_some()
+}
+
+/// Of which kind of snapshots a call changes something.
+fn is_of_cut(method: Method) -> Option<Cut> {
+    match method {
+        Method::CreateSnapshot | Method::DeleteSnapshot => Some(SINGLE),
+        Method::CreateVolumeGroupSnapshot | Method::DeleteVolumeGroupSnapshot => Some(GROUP),
+        _ => None,
+    }
 }
 
 /// A call came or ended: none without an entry in the journal, no volume twice, and none deleted that is in use.
@@ -67,7 +70,6 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
     if !is_change(call.method) {
         return;
     }
-    let is_of_snapshot = matches!(call.method, Method::CreateSnapshot | Method::DeleteSnapshot);
     let what = call.name.as_deref().or(call.snapshot.as_deref()).or(call.volume.as_deref()).unwrap_or_default();
     let (id, method) = (call.id, call.method);
     if call.ended.is_some() {
@@ -78,7 +80,8 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
         if state.volumes().values().any(|volume| !volume.name.is_empty() && !names.insert(&volume.name)) {
             trace.violate(Invariant::P1, format_args!("two volumes are named alike"));
         }
-        if state.snapshots().len() > 1 {
+        let alone = state.snapshots().values().filter(|snapshot| snapshot.group.is_empty()).count();
+        if alone > 1 || state.groups().len() > 1 {
             trace.violate(Invariant::P1, format_args!("there are two snapshots"));
         }
     } else {
@@ -92,23 +95,40 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
                 trace.violate(Invariant::P3, format_args!("{what} is deleted, which a user has kept"));
             }
             may_be_deleted(trace, world, what);
-        } else if call.method == Method::CreateSnapshot {
-            // As snapshotter I1 says.
-            let contents = world.contents();
-            let is_recorded = |it: &Value| {
-                let owner = text(it, "/spec/volumeSnapshotRef/uid");
-                let mark = "/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created";
-                what.ends_with(owner) && (!text(it, mark).is_empty() || !text(it, HANDLE).is_empty())
-            };
-            if !contents.iter().any(is_recorded) {
-                trace.violate(Invariant::J1, format_args!("the driver is asked for {what}, which no content marks"));
-            }
-        } else if is_durable && !is_of_snapshot && !world.entries().iter().any(|uid| what.ends_with(uid)) {
+        } else if let Some(cut) = is_of_cut(method) {
+            may_be_asked(trace, world, cut, call, state);
+        } else if is_durable && !world.entries().iter().any(|uid| what.ends_with(uid)) {
             trace.violate(
                 Invariant::J1,
                 format_args!("the driver is asked for {what}, which the journal does not hold"),
             );
         }
+    }
+}
+
+/// A snapshot or a group is to be taken or deleted: taken as snapshotter I1 says, and never what a user has kept (J8 to J10).
+fn may_be_asked(trace: &Trace, world: &World, cut: Cut, call: &Call, state: &State) {
+    let what = call.snapshot.as_deref().unwrap_or_default();
+    let kept = world.kept_cuts.lock().unwrap();
+    if matches!(call.method, Method::DeleteSnapshot | Method::DeleteVolumeGroupSnapshot) {
+        if kept.contains(what) || call.members.iter().any(|member| kept.contains(member)) {
+            trace.violate(Invariant::P3, format_args!("{what} is deleted, which a user has kept"));
+        }
+        return;
+    }
+    let name_of = |handle: &String| {
+        let single = state.snapshots().get(handle).map(|snapshot| snapshot.name.as_str());
+        single.or_else(|| state.groups().get(handle).map(|group| group.name.as_str()))
+    };
+    if kept.iter().any(|handle| name_of(handle) == Some(what)) {
+        trace.violate(Invariant::P1, format_args!("{what} is asked for again, which a user has kept"));
+    }
+    let is_recorded = |it: &Value| {
+        let is_marked = it["metadata"]["annotations"].get(cut.mark).is_some();
+        what.ends_with(text(it, cut.owner)) && (is_marked || !text(it, cut.handle).is_empty())
+    };
+    if !world.contents(cut).iter().any(is_recorded) {
+        trace.violate(Invariant::J1, format_args!("the driver is asked for {what}, which no content marks"));
     }
 }
 
@@ -156,7 +176,7 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     for object in claims.iter().chain(&world.snapshots()) {
         wrong.extend(left_on(object));
     }
-    wrong.extend(wrong_snapshots(world, &state));
+    wrong.extend(CUTS.into_iter().flat_map(|cut| wrong_cuts(world, &state, cut, ends)));
     wrong.extend(world.entries().iter().map(|it| format!("left: an entry of {it} in the journal")));
     for volume in &volumes {
         let phase = text(volume, "/status/phase");
@@ -168,12 +188,12 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
             wrong.push(format!("left: our finalizer on {}, which is kept", name(volume)));
         }
     }
-    let snapshots = world.snapshots();
+    let snapshots: Vec<Value> = CUTS.into_iter().flat_map(|cut| world.owners(cut)).collect();
     for (claim, end) in ends {
-        if matches!(end, End::Ready | End::Untaken) {
+        if matches!(end, End::Ready | End::Untaken | End::Left) {
             let found = snapshots.iter().find(|it| name(it) == *claim);
             let is_ready = found.is_some_and(|it| it["status"]["readyToUse"] == true);
-            if is_ready != (*end == End::Ready) || (*end == End::Untaken && found.is_some()) {
+            if is_ready != (*end == End::Ready) || (*end != End::Ready && found.is_some()) {
                 wrong.push(format!("the snapshot {claim} is not {end:?}: {found:?}"));
             }
             continue;
@@ -184,7 +204,7 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
             End::Bound => phase == "Bound",
             End::Gone | End::Kept => phase == "Gone",
             End::BoundOrWaiting => phase == "Bound" || phase == "Pending",
-            End::Ready | End::Untaken => true,
+            End::Ready | End::Untaken | End::Left => true,
         };
         if !fits {
             wrong.push(format!("{claim} is {phase} and not {end:?}"));
@@ -194,15 +214,25 @@ pub(crate) fn in_the_end(world: &World, ends: &[(&str, End)]) -> Vec<String> {
     wrong
 }
 
-/// Snapshots at the driver = handles of contents; no content waits for an answer, or for its end.
-fn wrong_snapshots(world: &World, state: &State) -> Vec<String> {
-    let contents = world.contents();
-    let told: BTreeSet<&str> = contents.iter().map(|it| text(it, HANDLE)).filter(|it| !it.is_empty()).collect();
-    let there: BTreeSet<&str> = state.snapshots().keys().map(String::as_str).collect();
-    let mut wrong: Vec<String> = there.difference(&told).map(|it| format!("leak: no content tells of {it}")).collect();
+/// What the driver has = handles of contents, and what a user has kept; no content waits for an answer, or for its end, but a copy.
+fn wrong_cuts(world: &World, state: &State, cut: Cut, ends: &[(&str, End)]) -> Vec<String> {
+    let contents = world.contents(cut);
+    let told: BTreeSet<&str> = contents.iter().map(|it| text(it, cut.handle)).filter(|it| !it.is_empty()).collect();
+    let there: BTreeSet<&str> = match cut {
+        GROUP => state.groups().keys().map(String::as_str).collect(),
+        _ => state.snapshots().keys().map(String::as_str).collect(),
+    };
+    let kept = world.kept_cuts.lock().unwrap().clone();
+    let may_be_left = ends.iter().any(|(_, end)| *end == End::Left);
+    let is_leaked = |it: &&&str| !kept.contains(**it) && !may_be_left;
+    let mut wrong: Vec<String> =
+        there.difference(&told).filter(is_leaked).map(|it| format!("leak: no content tells of {it}")).collect();
     wrong.extend(told.difference(&there).map(|it| format!("phantom: {it} does not exist")));
+    let is_there = |it: &&String| state.snapshots().contains_key(*it) || state.groups().contains_key(*it);
+    wrong.extend(kept.iter().filter(|it| !is_there(it)).map(|it| format!("lost: a user has kept {it}")));
     for content in &contents {
-        if UNANSWERED.iter().any(|key| content["metadata"]["annotations"].get(key).is_some()) || is_deleting(content) {
+        let is_unanswered = [cut.mark, INTENT].iter().any(|key| content["metadata"]["annotations"].get(key).is_some());
+        if (is_unanswered && !is_copy(content)) || is_deleting(content) {
             wrong.push(format!("left: {content}"));
         }
     }
@@ -229,7 +259,7 @@ fn books_that_differ_are_noticed() {
 
     let clock = Clock::system();
     let api = Api::new(ApiOptions::new(clock, Rng::seeded(1)));
-    let world = World { api, driver: Driver::new(Profile::default(), clock), kept: Arc::default() };
+    let world = World::new(api, Driver::new(Profile::default(), clock));
     assert_eq!(in_the_end(&world, &[]), Vec::<String>::new());
     world.driver.seed(["orphan", "shared"]);
     for (volume, handle) in [("one", "shared"), ("two", "shared"), ("three", "missing")] {

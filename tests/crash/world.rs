@@ -35,6 +35,15 @@ pub(crate) struct World {
     pub(crate) driver: Driver,
     /// The handles of the volumes that a user has kept.
     pub(crate) kept: Arc<Mutex<BTreeSet<String>>>,
+    /// The handles of the snapshots and groups that a user has kept.
+    pub(crate) kept_cuts: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl World {
+    /// A cluster and a driver of which nobody has kept anything.
+    pub(crate) fn new(api: Api, driver: Driver) -> Self {
+        Self { api, driver, kept: Arc::default(), kept_cuts: Arc::default() }
+    }
 }
 
 /// The daemons' configuration; `section` goes into the provisioner's.
@@ -208,34 +217,6 @@ impl World {
         let _ = self.api.delete_object(kind, NAMESPACE, SOURCE);
     }
 
-    /// A claim with a volume, and a class of snapshots with this policy.
-    pub(crate) fn snapshot_class(&self, policy: &str) {
-        self.driver.seed(["source-volume"]);
-        self.create(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": SOURCE },
-            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "gold",
-                "persistentVolumeReclaimPolicy": "Retain", "claimRef": { "namespace": NAMESPACE, "name": SOURCE },
-                "csi": { "driver": DRIVER, "volumeHandle": "source-volume" } } }));
-        self.claim(SOURCE, json!({ "volumeName": SOURCE }));
-        self.create(json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
-            "metadata": { "name": "gold" }, "driver": DRIVER, "deletionPolicy": policy }));
-    }
-
-    pub(crate) fn delete_snapshot_class(&self) {
-        let kind = find("snapshot.storage.k8s.io", "v1", "volumesnapshotclasses").unwrap();
-        self.api.delete_object(kind, "", "gold").unwrap();
-    }
-
-    /// Somebody wants a snapshot of the source.
-    pub(crate) fn want_snapshot(&self) {
-        self.create(json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
-            "metadata": { "name": SOURCE, "namespace": NAMESPACE },
-            "spec": { "volumeSnapshotClassName": "gold", "source": { "persistentVolumeClaimName": SOURCE } } }));
-    }
-
-    pub(crate) fn contents(&self) -> Vec<Value> {
-        self.all(find("snapshot.storage.k8s.io", "v1", "volumesnapshotcontents").unwrap())
-    }
-
     pub(crate) fn claims(&self) -> Vec<Value> {
         self.all(find("", "v1", "persistentvolumeclaims").unwrap())
     }
@@ -259,7 +240,7 @@ impl World {
         ours.flat_map(|it| it["data"].as_object().into_iter().flatten().map(|(uid, _)| uid.clone())).collect()
     }
 
-    fn all(&self, kind: &'static Resource) -> Vec<Value> {
+    pub(crate) fn all(&self, kind: &'static Resource) -> Vec<Value> {
         self.api.objects(kind, "").unwrap().iter().map(|object| object.as_ref().clone()).collect()
     }
 }
