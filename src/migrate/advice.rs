@@ -143,7 +143,7 @@ pub(super) fn next(
     folder: Option<&str>,
     workload: &Workload,
     namespace: Option<&str>,
-    driver: &str,
+    driver: Option<&str>,
     stopped: Stopped,
     made_anew: &[MadeAnew],
 ) -> Vec<String> {
@@ -165,9 +165,10 @@ pub(super) fn next(
     let (kind, name) = (workload.kind.to_lowercase(), &workload.name);
     // `kubectl` puts an object that names no namespace into the namespace of its own configuration.
     let own = if workload.namespace.is_none() { &*place } else { "" };
+    let named = driver.map(|driver| format!(" --driver-name {driver}")).unwrap_or_default();
     let mut steps = vec![
         format!("1. diff {folder}/original.yaml {folder}/workload.yaml"),
-        format!("   csi-control-plane check --config {folder}/config.yaml --driver-name {driver}"),
+        format!("   csi-control-plane check --config {folder}/config.yaml{named}"),
         format!("2. kubectl apply -f {folder}/configmap.yaml -f {folder}/rbac.yaml -f {folder}/bindings.yaml"),
     ];
     for (at, command) in stop.iter().enumerate() {
@@ -184,7 +185,7 @@ pub(super) fn next(
     if !made_anew.is_empty() {
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
     }
-    for MadeAnew { resource, label } in made_anew {
+    for (MadeAnew { resource, label }, driver) in made_anew.iter().flat_map(|one| driver.map(|driver| (one, driver))) {
         steps.push(format!("   kubectl delete {resource}{place} -l {label}={driver}"));
     }
     steps

@@ -150,11 +150,28 @@ fn selector(spec: &Value) -> Option<String> {
     selector.get("matchExpressions").is_none().then(|| pairs.join(","))
 }
 
-/// The name of the only `CSIDriver` in the file.
-pub(super) fn csi_driver(documents: &[Document]) -> Option<String> {
-    let mut names = documents.iter().flat_map(objects).filter(|object| string(object, "kind") == Some("CSIDriver"));
-    let name = names.next().and_then(|object| string(object.get("metadata")?, "name"))?;
-    names.next().is_none().then(|| name.to_owned())
+/// The names of the `CSIDriver` objects.
+pub(super) fn csi_drivers(documents: &[Document]) -> Vec<String> {
+    let drivers = documents.iter().flat_map(objects).filter(|object| string(object, "kind") == Some("CSIDriver"));
+    drivers.filter_map(|object| string(object.get("metadata")?, "name").map(str::to_owned)).collect()
+}
+
+/// The drivers that classes name, and which kind of class does.
+pub(super) fn class_drivers(documents: &[Document]) -> Vec<(String, String)> {
+    documents.iter().flat_map(objects).filter_map(class_driver).collect()
+}
+
+/// The driver of a class, unless it is a plugin in Kubernetes' tree, whose name has a slash.
+fn class_driver(object: &Value) -> Option<(String, String)> {
+    let kind = string(object, "kind")?;
+    let key = match kind {
+        "StorageClass" => "provisioner",
+        "VolumeSnapshotClass" | "VolumeGroupSnapshotClass" => "driver",
+        "VolumeAttributesClass" => "driverName",
+        _ => return None,
+    };
+    let name = string(object, key).filter(|name| !name.is_empty() && !name.contains(['/', '$', '{']))?;
+    Some((name.to_owned(), format!("from the {kind}")))
 }
 
 fn objects(document: &Document) -> Vec<&Value> {
@@ -174,6 +191,11 @@ impl Workload {
     pub(super) fn title(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         format!("{} {namespace}{}", self.kind, self.name)
+    }
+
+    /// Its place in the manifests.
+    pub(super) fn place(&self) -> (usize, Option<usize>) {
+        (self.document, self.item)
     }
 
     /// Where its pod's specification stands in its document.
@@ -225,12 +247,5 @@ mod tests {
         let faults = read("a: 1\n---\nb: [\n---\nc: 1\nc: 2\n").unwrap_err();
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults[0].line >= 3 && faults[1].line >= 5, "{faults:?}");
-    }
-
-    #[test]
-    fn only_a_single_csi_driver_names_the_driver() {
-        let one = "kind: CSIDriver\nmetadata: {name: a.example}\n";
-        assert_eq!(csi_driver(&read(one).unwrap()).as_deref(), Some("a.example"));
-        assert_eq!(csi_driver(&read(&format!("{one}---\n{one}")).unwrap()), None);
     }
 }

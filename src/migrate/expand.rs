@@ -71,6 +71,14 @@ impl Variables {
         }
     }
 
+    /// The value of a variable, if the manifest has it.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match self.known.get(name)? {
+            Variable::Text(text) => Some(text),
+            Variable::Elsewhere(_) => None,
+        }
+    }
+
     /// Expands a text.
     pub(super) fn expand(&self, text: &str) -> Result<String, Missing> {
         let mut expanded = String::with_capacity(text.len());

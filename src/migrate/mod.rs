@@ -19,6 +19,7 @@ mod alone;
 mod container;
 mod defaults;
 mod document;
+mod driver;
 mod expand;
 mod file;
 mod flags;
@@ -51,7 +52,7 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::app::{Plan, UNKNOWN_DRIVER};
+use crate::app::Plan;
 use crate::config::flags::Flag;
 use crate::config::{self, Config, File, Loaded, Sources};
 use crate::process::{duration, error_chain};
@@ -61,10 +62,10 @@ use crate::roles::sidecars::leads;
 pub use manifests::Manifest;
 
 use container::Old;
-use document::string;
+use driver::Identity;
 use found::Found;
 use manifests::Stream;
-use report::{Driver, Fault, Report};
+use report::{Fault, Report};
 use settle::{Chosen, Source};
 use workload::Change;
 
@@ -178,10 +179,11 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     for (_, other) in found.iter_mut().enumerate().filter(|(index, _)| *index != chosen) {
         other.leave("its workload was not chosen");
     }
-    let driver = driver(wanted, &documents, &found[chosen]);
+    let workloads: Vec<_> = found.iter().map(|found| &found.workload).collect();
+    let identity = driver::identify(wanted, &documents, &workloads, &found[chosen].workload);
     report.workload = Some(found[chosen].workload.title());
-    let files = files(wanted, &original, &documents, &mut found[chosen], &driver, &mut report);
-    report.driver = Some(driver);
+    let files = files(wanted, &original, &documents, &mut found[chosen], &identity, &mut report);
+    report.driver = Some(identity.driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
     let files = files.filter(|_| report.is_clean(wanted.lenient));
     if files.is_none() {
@@ -211,36 +213,12 @@ fn cleaned(
     Some((text, documents))
 }
 
-/// The driver's name and where it was found.
-fn driver(wanted: &Wanted, documents: &[document::Document], found: &Found) -> Driver {
-    let told = |name: &str, from: &str| Driver { name: name.to_owned(), from: from.to_owned() };
-    if let Some(name) = &wanted.driver {
-        return told(name, "from --driver-name");
-    }
-    if let Some(name) = document::csi_driver(documents) {
-        return told(&name, "from the CSIDriver object");
-    }
-    for container in found.workload.containers() {
-        let flag = document::strings(container, "args").into_iter().find_map(|argument| {
-            let bare = argument.trim_start_matches('-');
-            let (name, value) = bare.split_once('=')?;
-            (["drivername", "driver-name"].contains(&name) && value.contains('.') && !value.contains('$'))
-                .then(|| value.to_owned())
-        });
-        if let Some(name) = flag {
-            let container = string(container, "name").unwrap_or_default();
-            return told(&name, &format!("from an argument of container {container}"));
-        }
-    }
-    told(UNKNOWN_DRIVER, "not known: give --driver-name")
-}
-
 fn files(
     wanted: &Wanted,
     manifest: &str,
     documents: &[document::Document],
     found: &mut Found,
-    driver: &Driver,
+    identity: &Identity,
     report: &mut Report,
 ) -> Option<Files> {
     let namespace = found.workload.namespace.clone().or_else(|| wanted.namespace.clone());
@@ -248,7 +226,7 @@ fn files(
     report.notes.append(&mut settled.notes);
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
-    let listen = ports::diagnostics(&mut chosen, found, &driver.name, &mut report.notes);
+    let listen = ports::diagnostics(&mut chosen, found, &identity.driver.name, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
     defaults(&chosen, listen, found);
     let stopped = advice::Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
@@ -264,9 +242,11 @@ fn files(
     let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
     let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &found.probes(), &mut report.notes);
 
-    let is_known = driver.name != UNKNOWN_DRIVER;
     let own = namespace.as_deref();
-    let plan = if is_known { Plan::of(&loaded, &driver.name, own) } else { Plan::of_some_driver(&loaded, own) };
+    let plan = match identity.name() {
+        Some(name) => Plan::of(&loaded, name, own),
+        None => Plan::of_some_driver(&loaded, own),
+    };
     let plan =
         plan.map_err(|error| report.faults.push(beyond(error_chain(&error), "a configuration that is valid"))).ok()?;
     let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
@@ -276,12 +256,8 @@ fn files(
             Plan::UNKNOWN_NAMESPACE
         ));
     }
-    if !is_known {
-        let note = format!(
-            "the driver's name is not known: the names of the roles say {UNKNOWN_DRIVER}, and they allow every Lease of \
-             their namespace; give --driver-name"
-        );
-        report.notes.push(note);
+    if identity.name().is_none() && !plan.manifests.is_empty() {
+        report.faults.push(identity.fault());
     }
     let config_map = format!("{}-csi-control-plane", found.workload.name);
     let old: Vec<Old<'_>> = found.replaced();
@@ -311,7 +287,7 @@ fn files(
         report.notes.push(NO_SIDECAR.to_owned());
     }
     let folder = wanted.folder.as_deref();
-    report.next = advice::next(folder, &found.workload, namespace.as_deref(), &driver.name, stopped, &made_anew);
+    report.next = advice::next(folder, &found.workload, namespace.as_deref(), identity.name(), stopped, &made_anew);
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
         bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),

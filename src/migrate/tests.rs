@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
+use super::document::string;
 use super::report::{FlagFate, Report};
 use super::*;
 use crate::config::flags::Takes;
@@ -12,7 +13,8 @@ use crate::roles::ROLES;
 use crate::roles::sidecars::hosted;
 
 pub(super) fn wanted(text: &str) -> Wanted {
-    Wanted { manifests: vec![Manifest { name: "d.yaml".to_owned(), text: text.to_owned() }], ..Wanted::default() }
+    let manifests = vec![Manifest { name: "d.yaml".to_owned(), text: text.to_owned() }];
+    Wanted { manifests, driver: Some("disk.example.com".to_owned()), ..Wanted::default() }
 }
 
 fn names(text: &str) -> BTreeSet<String> {
@@ -27,6 +29,7 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let mut wanted = wanted(text);
     wanted.image = Some("registry.example/csi-control-plane:v1".to_owned());
     wanted.folder = Some("moved".to_owned());
+    wanted.driver = None;
     change(&mut wanted);
     let Outcome { report, files } = migrate(&wanted);
     let files = files.unwrap_or_else(|| panic!("{name}: {}", report.faults_text()));
@@ -38,11 +41,7 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let workloads = document::workloads(&documents);
     let chosen = workloads.iter().find(|workload| Some(workload.title()) == report.workload).unwrap();
     let own = chosen.namespace.as_deref().or(wanted.namespace.as_deref());
-    let plan = if driver == UNKNOWN_DRIVER {
-        Plan::of_some_driver(&loaded, own).unwrap()
-    } else {
-        Plan::of(&loaded, driver, own).unwrap()
-    };
+    let plan = Plan::of(&loaded, driver, own).unwrap();
     assert_eq!(files.rbac, plan.manifests, "{name}");
     let own = document::read(&files.original).unwrap();
     assert_eq!(document::workloads(&own).len(), 1, "{name}");
@@ -94,12 +93,15 @@ fn azuredisk_with_single_dashes_on_the_hosts_network() {
 
 #[test]
 fn gcp_pd_without_a_namespace() {
-    fixture("gcp-pd", manifest!("gcp-pd"), |wanted| wanted.namespace = Some("gce-pd-csi-driver".to_owned()));
+    fixture("gcp-pd", manifest!("gcp-pd"), |wanted| {
+        wanted.namespace = Some("gce-pd-csi-driver".to_owned());
+        wanted.driver = Some("pd.csi.storage.gke.io".to_owned());
+    });
 }
 
 #[test]
 fn cinder_in_a_list_without_leader_election() {
-    fixture("cinder", manifest!("cinder"), |_| ());
+    fixture("cinder", manifest!("cinder"), |wanted| wanted.driver = Some("cinder.csi.openstack.org".to_owned()));
 }
 
 #[test]
@@ -429,8 +431,8 @@ fn whatever_comes_without_files_says_why() {
     let mut report = Report::default();
     let mut found = found::look(document::workloads(&documents), &other, &mut report);
     let chosen = found::choose(&found, &other, &mut report).unwrap();
-    let driver = driver(&other, &documents, &found[chosen]);
+    let identity = driver::identify(&other, &documents, &[], &found[chosen].workload);
     assert!(report.is_clean(false));
-    assert_eq!(files(&other, "", &documents, &mut found[chosen], &driver, &mut report), None);
+    assert_eq!(files(&other, "", &documents, &mut found[chosen], &identity, &mut report), None);
     assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
 }

@@ -24,7 +24,14 @@ struct Fixture {
 }
 
 const FIXTURES: [Fixture; 6] = [
-    Fixture { file: "aws-ebs", kind: "deployment", name: "ebs-csi-controller", namespace: "kube-system", more: &[] },
+    // What the server prints is the workload alone, without the CSIDriver object that names the driver.
+    Fixture {
+        file: "aws-ebs",
+        kind: "deployment",
+        name: "ebs-csi-controller",
+        namespace: "kube-system",
+        more: &["--driver-name=ebs.csi.aws.com"],
+    },
     Fixture {
         file: "azuredisk",
         kind: "deployment",
@@ -44,7 +51,7 @@ const FIXTURES: [Fixture; 6] = [
         kind: "statefulset",
         name: "csi-cinder-controllerplugin",
         namespace: "kube-system",
-        more: &[],
+        more: &["--driver-name=cinder.csi.openstack.org"],
     },
     Fixture {
         file: "gcp-pd",

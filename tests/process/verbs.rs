@@ -205,16 +205,20 @@ async fn migrate_reads_several_files_and_folders_and_says_which_one_is_wrong() {
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let all = std::fs::read_to_string(WORKLOAD).unwrap();
     write("b-workload.yaml", &all);
-    write("a-driver.yml", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: other.example.com}\n");
+    write("a-driver.yml", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: rbd.csi.ceph.com}\n");
     write("readme.txt", "no manifest: {");
     let path = folder.path().to_str().unwrap();
     let whole = run(&["migrate", "-f", path], &[]).await;
     assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-    assert!(whole.stderr.contains("driver other.example.com (from the CSIDriver object)"), "{}", whole.stderr);
+    assert!(whole.stderr.contains("driver rbd.csi.ceph.com (from an argument"), "{}", whole.stderr);
     let (driver, workload) = (format!("{path}/a-driver.yml"), format!("{path}/b-workload.yaml"));
     let named = run(&["migrate", "-f", &driver, "-f", &workload], &[]).await;
     assert_eq!((named.code, &named.stdout), (Some(0), &whole.stdout), "in the same order, the same");
 
+    write("a-driver.yml", "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: other.example.com}\n");
+    let unsure = run(&["migrate", "-f", path], &[]).await;
+    assert_eq!(unsure.code, Some(78));
+    assert!(unsure.stderr.contains("other.example.com (from the CSIDriver object)"), "{}", unsure.stderr);
     write("c-odd.yaml", "one: 1\ntwo: {\n");
     let refused = run(&["migrate", "-f", path], &[]).await;
     assert_eq!(refused.code, Some(78));
