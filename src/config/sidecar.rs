@@ -36,6 +36,8 @@ pub struct Sidecar {
     pub at_end: Option<&'static str>,
     /// Where it answers probes, besides its metrics.
     pub probes: &'static [ProbePort],
+    /// Its flags that have no effect if another flag stands on the command line, each with that flag.
+    pub overruled: &'static [(&'static str, &'static str)],
     /// Advice for users who migrate this workload.
     pub advice: fn(&Moved<'_>) -> Option<Advice>,
 }
@@ -133,6 +135,11 @@ impl Sidecar {
     /// Its flag of that name, without dashes.
     pub fn flag(&self, name: &str) -> Option<&'static Flag> {
         self.flags.iter().chain(SHARED).find(|flag| flag.name == name)
+    }
+
+    /// The flag, of those that are given, because of which this one has no effect.
+    pub fn overruling(&self, name: &str, is_given: impl Fn(&str) -> bool) -> Option<&'static str> {
+        self.overruled.iter().find(|(flag, by)| *flag == name && is_given(by)).map(|(_, by)| *by)
     }
 
     /// Why a feature gate cannot be switched off here, if it cannot.

@@ -148,6 +148,12 @@ impl Client {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
+    /// The same client; with a deadline of its own for each call, if there is one.
+    #[must_use]
+    pub fn with_own_timeout(&self, timeout: Option<Duration>) -> Self {
+        timeout.map_or_else(|| self.clone(), |timeout| self.with_timeout(timeout))
+    }
+
     /// The same client for calls for an in-tree object that was translated, if `is_migrated`: the metric says so (migration spec 11).
     #[must_use]
     pub fn for_migrated(&self, is_migrated: bool) -> Self {

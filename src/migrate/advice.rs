@@ -12,14 +12,21 @@ use crate::process::duration;
 
 use super::document::Workload;
 
+/// The keys of a role that are deadlines of calls that change something: these are let end. A look-up is not.
+const DEADLINES: [&str; 4] = ["timeout", "callTimeout", "resizeTimeout", "modifyTimeout"];
+
 /// A call in flight is let end before the Lease is handed over: the pod must live as long.
 pub(super) fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String>) {
     let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
     let of_role = |(role, section): (&&str, &serde_json::Value)| {
-        Some((duration::parse(section.get("timeout")?.as_str()?)?, format!("roles.{role}.timeout")))
+        let section = section.clone();
+        let role = (*role).to_owned();
+        DEADLINES
+            .into_iter()
+            .filter_map(move |key| Some((duration::parse(section.get(key)?.as_str()?)?, format!("roles.{role}.{key}"))))
     };
     let common = (loaded.config.csi.timeout, "csi.timeout".to_owned());
-    let (timeout, key) = loaded.roles.iter().filter_map(of_role).fold(common, Ord::max);
+    let (timeout, key) = loaded.roles.iter().flat_map(of_role).fold(common, Ord::max);
     if timeout >= Duration::from_secs(grace) {
         notes.push(format!(
             "{key} is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end before the Lease is released",

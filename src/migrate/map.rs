@@ -75,6 +75,7 @@ pub(super) fn read(
         reader.fault(&odd.found, &format!("{:?}", odd.found), odd.expected, true);
         reader.line(&odd.found, FlagFate::Undecided, odd.expected);
     }
+    let overruling = |one: &Given| sidecar.overruling(&one.name, |name| given.iter().any(|other| other.name == name));
     for (at, one) in given.iter().enumerate() {
         let again = given[at + 1..].iter().any(|later| later.name == one.name) && one.name != "feature-gates";
         match sidecar.flag(&one.name) {
@@ -85,6 +86,10 @@ pub(super) fn read(
             }
             Some(_) if again => {
                 reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts");
+            }
+            Some(_) if overruling(one).is_some() => {
+                let by = overruling(one).unwrap_or_default();
+                reader.line(&one.written, FlagFate::Dropped, &format!("without effect there: --{by} overrules it"));
             }
             Some(flag) if one.name == "feature-gates" => reader.gates(sidecar, flag, one),
             Some(flag) => reader.flag(flag, one),

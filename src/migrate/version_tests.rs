@@ -32,6 +32,33 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
     assert!(report.notes.iter().any(|note| note.starts_with("roles.provisioner.timeout is 10h and the pod's")));
 }
 
+/// The precedence of csi-resizer 2.3: resizer spec 1.3.
+#[test]
+fn an_expansion_and_a_modification_keep_the_deadline_that_counted() {
+    for (arguments, timeout, resize, modify, overruled, is_long) in [
+        ("", None, None, None, 0, false),
+        (", --resize-timeout=300s, --modify-timeout=1800s", None, Some("5m"), Some("30m"), 0, true),
+        (", --timeout=120s, --resize-timeout=300s, --modify-timeout=1800s", Some("2m"), None, None, 2, true),
+        (", --timeout=10s, --resize-timeout=300s", Some("10s"), None, None, 1, false),
+        (", --resize-timeout=300s", None, Some("5m"), None, 0, true),
+        (", --modify-timeout=30m", None, None, Some("30m"), 0, true),
+        (", -timeout, 1m50s", Some("1m50s"), None, None, 0, true),
+    ] {
+        let text = attacher(&format!("[--csi-address=/csi/s, --leader-election{arguments}]"));
+        let Outcome { report, files } = migrate(&wanted(&text.replace("csi-attacher:v4", "csi-resizer:v2.3.0")));
+        let config: serde_json::Value =
+            serde_yaml::from_str(&files.unwrap_or_else(|| panic!("{}", report.faults_text())).config).unwrap();
+        let section = &config["roles"]["resizer"];
+        let found = ["timeout", "resizeTimeout", "modifyTimeout"].map(|key| section[key].as_str());
+        assert_eq!(found, [timeout, resize, modify], "{arguments}");
+        let notes = report.containers[0].flags.iter().map(|line| &*line.note);
+        let without_effect = notes.filter(|note| *note == "without effect there: --timeout overrules it").count();
+        assert_eq!(without_effect, overruled, "{arguments}: {report}");
+        let is_told = report.notes.iter().any(|note| note.contains("terminationGracePeriodSeconds 30: raise it"));
+        assert_eq!(is_told, is_long, "{arguments}: {report}");
+    }
+}
+
 #[test]
 fn the_defaults_of_the_sidecars_version_are_kept() {
     let moved = |image: &str, arguments: &str| {

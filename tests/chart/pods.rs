@@ -207,6 +207,11 @@ fn a_pod_has_the_time_to_let_a_call_end_and_the_notes_say_where_it_has_not() {
         changed("attacher", change).pod()["spec"]["terminationGracePeriodSeconds"].clone()
     };
     assert_eq!((snapshots("1m"), snapshots("5m")), (90.into(), 330.into()), "a call of one role may take longer");
+    let resizes = |key: &str| {
+        let change = |it: &mut Value| it["config"]["roles"]["resizer"] = json!({key: "4m"});
+        changed("attacher", change).pod()["spec"]["terminationGracePeriodSeconds"].clone()
+    };
+    assert_eq!((resizes("resizeTimeout"), resizes("modifyTimeout")), (270.into(), 270.into()));
     let by_default = changed("attacher", |it| it["config"]["roles"]["snapshotter"] = json!({}));
     assert_eq!(by_default.pod()["spec"]["terminationGracePeriodSeconds"], 90);
     let of_role = changed("attacher", |it| it["config"]["roles"]["attacher"]["timeout"] = "2m".into());

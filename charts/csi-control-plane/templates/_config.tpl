@@ -92,7 +92,7 @@
 {{- $longest := include "csi-control-plane.at" (dict "in" $config "key" "csi.timeout") | default "15s" | include "csi-control-plane.nanoseconds" | int64 -}}
 {{- $table := .Files.Get "files/checks.yaml" | fromYaml -}}
 {{- range $role, $section := $config.roles -}}
-{{- range list "timeout" "callTimeout" -}}
+{{- range list "timeout" "callTimeout" "resizeTimeout" "modifyTimeout" -}}
 {{- $default := (get $table.durations (printf "roles.%s.%s" $role .) | default dict).default | default "0s" -}}
 {{- $timeout := include "csi-control-plane.at" (dict "in" $section "key" .) | default $default -}}
 {{- $longest = max $longest (include "csi-control-plane.nanoseconds" $timeout | int64) -}}

@@ -25,6 +25,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     per_node: None,
     at_end: None,
     probes: &[],
+    overruled: &[],
     advice: |_| None,
 };
 

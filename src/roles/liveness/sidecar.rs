@@ -27,6 +27,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     per_node: None,
     at_end: None,
     probes: &[ProbePort { key: "roles.liveness.listen", usual: Some(super::names::PORT), is_shared: true }],
+    overruled: &[],
     advice,
 };
 

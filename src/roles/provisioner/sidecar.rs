@@ -34,6 +34,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),
     at_end: None,
     probes: &[],
+    overruled: &[],
     advice,
 };
 

@@ -25,6 +25,7 @@ pub const SIDECAR: Sidecar = Sidecar {
         "the daemon removes its registration socket itself when it ends, and a driver replaces its own socket when it starts",
     ),
     probes: &[ProbePort { key: "roles.registrar.healthListen", usual: None, is_shared: false }],
+    overruled: &[],
     advice: |_| None,
 };
 

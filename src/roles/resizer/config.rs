@@ -18,6 +18,14 @@ pub struct ResizerSection {
     #[serde(with = "duration::optional")]
     #[schemars(with = "Option<duration::Text>")]
     pub timeout: Option<Duration>,
+    /// Deadline of `ControllerExpandVolume`. null: `timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub resize_timeout: Option<Duration>,
+    /// Deadline of `ControllerModifyVolume`. null: `timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub modify_timeout: Option<Duration>,
     /// How many expansions and modifications run at once.
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
@@ -58,6 +66,8 @@ impl Default for ResizerSection {
     fn default() -> Self {
         Self {
             timeout: None,
+            resize_timeout: None,
+            modify_timeout: None,
             workers: 100,
             retry: DriverRetrySection::default(),
             resync: Duration::from_secs(600),
@@ -74,6 +84,8 @@ impl Default for ResizerSection {
 impl Section for ResizerSection {
     fn check(&self, faults: &mut Faults) {
         duration::check_deadline("timeout", self.timeout, faults);
+        duration::check_deadline("resizeTimeout", self.resize_timeout, faults);
+        duration::check_deadline("modifyTimeout", self.modify_timeout, faults);
         self.retry.check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
@@ -99,12 +111,17 @@ mod tests {
         let second = Duration::from_secs(1);
         let section = ResizerSection {
             timeout: Some(Duration::ZERO),
+            resize_timeout: Some(Duration::ZERO),
+            modify_timeout: Some(Duration::ZERO),
             workers: 0,
             resync: Duration::from_millis(1),
             retry: DriverRetrySection { initial: second * 2, max: second, infeasible: second },
             ..ResizerSection::default()
         };
-        assert_eq!(faulty_keys(&section), ["timeout", "retry.max", "retry.infeasible", "workers", "resync"]);
+        assert_eq!(
+            faulty_keys(&section),
+            ["timeout", "resizeTimeout", "modifyTimeout", "retry.max", "retry.infeasible", "workers", "resync",]
+        );
         let never = ResizerSection { resync: Duration::ZERO, ..ResizerSection::default() };
         assert_eq!(faulty_keys(&never), Vec::<String>::new());
     }

@@ -1,4 +1,4 @@
-//! csi-resizer v2.2: how it is recognised, and what its settings are here.
+//! csi-resizer v2.3: how it is recognised, and what its settings are here.
 
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     per_node: None,
     at_end: None,
     probes: &[],
+    overruled: &[("resize-timeout", "timeout"), ("modify-timeout", "timeout")],
     advice: |_| None,
 };
 
@@ -76,6 +77,18 @@ const FLAGS: &[Flag] = &[
         Time,
         Key("roles.resizer.timeout"),
         "of this sidecar alone; unset: `csi.timeout`, which is 15s instead of 10s",
+    ),
+    flag(
+        "resize-timeout",
+        Time,
+        Key("roles.resizer.resizeTimeout"),
+        "unset: `roles.resizer.timeout`; there `--timeout` counts if both are given, here this",
+    ),
+    flag(
+        "modify-timeout",
+        Time,
+        Key("roles.resizer.modifyTimeout"),
+        "unset: `roles.resizer.timeout`; there `--timeout` counts if both are given, here this",
     ),
     flag(
         "workers",

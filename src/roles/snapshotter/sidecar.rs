@@ -28,6 +28,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     per_node: Some("roles.snapshotter.nodeDeployment.enabled"),
     at_end: None,
     probes: &[],
+    overruled: &[],
     advice: |_| None,
 };
 

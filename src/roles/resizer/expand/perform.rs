@@ -71,7 +71,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
         volume_capability: Some(expand.capability),
     };
     let is_migrated = now.volume.as_ref().is_some_and(|volume| volume.spec.in_tree.is_some());
-    let client = cx.scope.driver.use_now()?.for_migrated(is_migrated);
+    let client = cx.scope.driver.use_now()?.for_migrated(is_migrated).with_own_timeout(cx.section.resize_timeout);
     // From here on the outcome is unknown until the driver answers.
     cx.note_call(now.uid(), Job::Expand, Some(LastCall::Open));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_expand_volume(request)).await?;

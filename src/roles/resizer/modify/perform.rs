@@ -66,7 +66,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
         secrets: secret.map(Secret::texts).unwrap_or_default(),
         mutable_parameters: modify.parameters.into_iter().collect(),
     };
-    let client = cx.scope.driver.use_now()?;
+    let client = cx.scope.driver.use_now()?.with_own_timeout(cx.section.modify_timeout);
     cx.missing.forget(now.uid());
     // From here on the outcome is unknown until the driver answers.
     cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open));
