@@ -192,7 +192,8 @@ pub(super) fn next(
     if !made_anew.is_empty() {
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
     }
-    for (MadeAnew { resource, label }, driver) in made_anew.iter().flat_map(|one| driver.map(|driver| (one, driver))) {
+    for (MadeAnew { resource, label }, driver) in made_anew.iter().filter_map(|one| driver.map(|driver| (one, driver)))
+    {
         steps.push(format!("   kubectl delete {resource}{place} -l {label}={driver}"));
     }
     steps

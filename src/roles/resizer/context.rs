@@ -154,7 +154,9 @@ impl Context {
         }
         self.expanded.forget(uid);
         self.modified.forget(uid);
-        Job::ALL.into_iter().for_each(|job| self.note_call(uid, job, None));
+        for job in Job::ALL {
+            self.note_call(uid, job, None);
+        }
         self.missing.forget(uid);
         self.node_retries.forget(uid);
         self.confirmed.forget(uid);

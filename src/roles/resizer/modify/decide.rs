@@ -170,7 +170,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if state == Some(names::INFEASIBLE) && wanted.is_some() && begun == wanted {
         let error = status.condition(names::MODIFY_VOLUME_ERROR);
         // The claim has the time of the first refusal of a row.
-        let told = error.and_then(|error| error.last_probe_time.clone().or(error.last_transition_time.clone()));
+        let told = error.and_then(|error| error.last_probe_time.clone().or_else(|| error.last_transition_time.clone()));
         let since = view.last_call.refused_at().or(told);
         if let Some(left) = pause_left(since.as_ref(), view.rules.infeasible_pause, view.now) {
             return Ok(Step::Wait(Wait::Infeasible(left)));
