@@ -62,7 +62,7 @@ pub struct ProvisionerSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub snapshot_sweep_interval: Duration,
-    /// Whether a volume is deleted without its deletion secret if that is missing, not readable or not text.
+    /// Whether a volume is deleted without its deletion secret if that is missing or not text. One that the daemon may not read is waited for.
     pub delete_without_secret: bool,
     /// The namespaces that deletion secrets may be in. Empty: any.
     pub deletion_secret_namespaces: Vec<String>,

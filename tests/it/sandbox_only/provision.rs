@@ -13,8 +13,8 @@ use tonic::Code;
 
 use super::{api, by_daemon, user, written};
 use crate::objects::merge;
-use crate::supplier::{create, says, supplier};
-use crate::world::World;
+use crate::supplier::{create, says, supplier, unanswered};
+use crate::world::{PATIENCE, World, settled};
 
 const CLAIM: &str = "PersistentVolumeClaim";
 
@@ -131,6 +131,36 @@ async fn a_secret_that_the_api_does_not_hand_out_just_now_is_waited_for_where_a_
     assert_eq!(api(&world).faults().hits(fault), 1);
     let deletes = world.driver().calls_of(Method::DeleteVolume);
     assert_eq!(deletes.iter().map(|call| call.secrets).collect::<Vec<_>>(), [true, true]);
+}
+
+/// A later leader, which does not have the secret of the first request, may not read it for a while.
+#[tokio::test]
+async fn a_secret_that_may_not_be_read_is_waited_for_to_end_what_an_earlier_leader_has_begun() {
+    let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "${pvc.name}",
+        "csi.storage.k8s.io/provisioner-secret-namespace": "${pvc.namespace}" } });
+    let (world, class) = shop(secret).await;
+    world.secret(&world.name("data"), &[("password", b"swordfish")]).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.driver().inject(unanswered());
+    let claim = world.claim("data", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    first.stop().await.unwrap();
+    world.delete_claim(&claim).await;
+    world.driver().clear_faults();
+    let before = world.driver().calls_of(Method::CreateVolume).len();
+    let forbidden = faults::Action::Refuse(Rejection::forbidden("", "secrets", "data", "no"));
+    let fault =
+        api(&world).faults().add(faults::Fault::on(by_daemon(&world).verb("get").resource("secrets"), forbidden));
+    let _second = world.daemon_on("second", supplier(json!({ "deleteWithoutSecret": true }))).await;
+    settled("forbidden twice", PATIENCE, async || {
+        let hits = api(&world).faults().hits(fault);
+        if hits >= 2 { Ok(()) } else { Err(format!("{hits} times")) }
+    })
+    .await;
+    assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), before, "nothing is asked without it");
+    api(&world).faults().remove(fault);
+    world.assert_all_gone(&[&claim]).await;
+    assert!(world.driver().calls().iter().filter(|call| call.method == Method::DeleteVolume).all(|call| call.secrets));
 }
 
 #[tokio::test]

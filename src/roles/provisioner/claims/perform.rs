@@ -192,14 +192,15 @@ impl Look<'_> {
 
     /// Reads the secret for the driver. The daemon never logs it, and keeps it only while a request that was sent with it waits for
     /// the driver's final answer: if the secret is deleted meanwhile, for example with its namespace, the same request is sent with
-    /// the same secret. `deleteWithoutSecret` allows to delete a volume without the secret.
+    /// the same secret. `deleteWithoutSecret` allows to delete a volume without a secret that is missing or not text. One that may not
+    /// be read may exist: it is waited for.
     async fn read_secret(&self, reference: &SecretReference, now: &Observed) -> Result<Happened, Stop> {
         let cx = self.cx;
         let failure = match secret::read(cx.scope.api.use_now()?, reference).await {
             Ok(secret) => return Ok(Happened::Secret(secret)),
             Err(failure) => failure,
         };
-        let is_withheld = failure.is_withheld();
+        let (is_withheld, is_missing) = (failure.is_withheld(), failure.is_missing());
         let error = AttemptError::from(READ_SECRET.failed(failure));
         if !is_withheld {
             return Err(error.into());
@@ -209,7 +210,7 @@ impl Look<'_> {
             return Ok(Happened::Secret(kept.clone()));
         }
         let is_over = self.is_over(&now.claim, now.present);
-        if !cx.section.delete_without_secret || !(self.known().has_answer() || is_over) {
+        if !is_missing || !cx.section.delete_without_secret || !(self.known().has_answer() || is_over) {
             return Err(error.into());
         }
         warn!(error = error.message(), "deleting without the secret");

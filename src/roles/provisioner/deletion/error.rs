@@ -65,9 +65,12 @@ pub const RELEASE: Op = Op("cannot remove the finalizer from the persistentvolum
 pub const REFRESH: Op = Op("cannot read the persistentvolume again after a conflict");
 /// Reads the secret. It may exist at the next attempt.
 const LOAD_SECRET: Op = Op("cannot load the deletion secret");
-/// Reads the secret, where only people can bring it: the text says what they can do.
+/// Reads the secret, where there is none and only people can bring it: the text says what they can do.
 const LOAD_MISSING_SECRET: Op =
     Op("cannot load the deletion secret; set deleteWithoutSecret to delete the volume without it");
+/// Reads the secret, where the daemon may not: the secret may exist, and is waited for.
+const READ_FORBIDDEN_SECRET: Op =
+    Op("cannot load the deletion secret; give the daemon's service account the right to get it");
 /// Puts the secret's content into a CSI request.
 const USE_SECRET: Op = Op("the deletion secret cannot be used");
 
@@ -75,7 +78,8 @@ const USE_SECRET: Op = Op("the deletion secret cannot be used");
 pub fn secret_failed(failure: SecretFailure) -> OpError {
     let op = match &failure {
         SecretFailure::NotText(_) => USE_SECRET,
-        SecretFailure::Api(_) if failure.is_withheld() => LOAD_MISSING_SECRET,
+        SecretFailure::Api(_) if failure.is_missing() => LOAD_MISSING_SECRET,
+        SecretFailure::Api(_) if failure.is_withheld() => READ_FORBIDDEN_SECRET,
         SecretFailure::Api(_) => LOAD_SECRET,
     };
     op.failed(failure)
@@ -127,7 +131,7 @@ mod tests {
                 key: "token".into(),
             })))
         };
-        for op in [CONFIRM, REMOVE, LOAD_SECRET, LOAD_MISSING_SECRET, USE_SECRET] {
+        for op in [CONFIRM, REMOVE, LOAD_SECRET, LOAD_MISSING_SECRET, READ_FORBIDDEN_SECRET, USE_SECRET] {
             assert!(is_of_the_volume(&failed(op)), "{op:?}");
         }
         for op in [PROTECT, RELEASE, REFRESH] {

@@ -261,11 +261,11 @@ impl DeletionReconciler {
         Ok(Event::SecretRead(place, secret))
     }
 
-    /// Reads the secret. `deleteWithoutSecret` applies only if nothing but people can bring the secret: a slow API must
-    /// not make a volume lose its secret.
+    /// Reads the secret. `deleteWithoutSecret` covers only a secret that is missing or not text: a volume must not lose its secret to an
+    /// API that is slow for a moment, nor to a right that somebody has taken away. A secret that may not be read may exist.
     async fn load(&self, reference: &SecretReference) -> Result<Secret, Stop<DeleteReason>> {
         match secrets::read(self.cx.scope.api.use_now()?, reference).await {
-            Err(failure) if self.cx.section.delete_without_secret && failure.is_withheld() => {
+            Err(failure) if self.cx.section.delete_without_secret && failure.is_missing() => {
                 warn!(error = %ErrorChain(&failure), "deleting without the secret");
                 Ok(Secret::default())
             }

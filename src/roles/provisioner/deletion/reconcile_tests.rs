@@ -122,3 +122,18 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
     serve(&world);
     assert_eq!(calls_until_gone(world).await, [false]);
 }
+
+/// The right to read secrets is gone for a while: the secret is there all the time.
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_may_not_be_read_is_waited_for_whatever_the_configuration_says() {
+    let world = guarded(&json!({ "deleteWithoutSecret": true }), "right").await;
+    let forbidden = Action::Refuse(Rejection::forbidden("", "secrets", "right", "no"));
+    let fault = world.testbed.api.faults().add(Fault::on(Matching::any().verb("get").resource("secrets"), forbidden));
+    serve(&world);
+    world.until("it was forbidden twice", |world| world.testbed.api.faults().hits(fault) >= 2).await;
+    let told = world.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
+    assert!(told.contains("give the daemon's service account the right to get it"), "{told}");
+    assert!(world.testbed.driver.calls_of(Method::DeleteVolume).is_empty());
+    world.testbed.api.faults().remove(fault);
+    assert_eq!(calls_until_gone(world).await, [true]);
+}
