@@ -125,6 +125,12 @@ pub struct Migrate {
     /// The workload, if several have sidecars that can be replaced.
     #[arg(long, value_name = "KIND/NAME")]
     pub workload: Option<String>,
+    /// A sidecar to replace, by its container's name, where the pod has those of several drivers; can be given several times.
+    #[arg(long = "container", value_name = "NAME")]
+    pub containers: Vec<String>,
+    /// The socket of the driver whose sidecars are replaced, where the pod has several drivers.
+    #[arg(long, value_name = "PATH", conflicts_with = "containers")]
+    pub socket: Option<String>,
     /// The daemon's image in your registry (the README says how to build it).
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub image: Option<String>,

@@ -171,6 +171,8 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         driver: wanted.driver_name.clone(),
         namespace: wanted.namespace.clone(),
         workload: wanted.workload.clone(),
+        containers: wanted.containers.clone(),
+        socket: wanted.socket.clone(),
         image: wanted.image.clone(),
         secrets: wanted.secrets.clone(),
         folder: wanted.out.as_ref().map(|folder| folder.display().to_string()),
@@ -181,6 +183,8 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
     {
         return Ok(Err(error));
     }
+    // What is wrong comes first: the report may be long.
+    complain(&report.faults_text());
     let documents = files.as_ref().filter(|_| wanted.out.is_none());
     match wanted.output {
         Output::Json => {
@@ -195,7 +199,6 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
             None => print(&report.to_string()),
         },
     }
-    complain(&report.faults_text());
     Ok(Ok(if files.is_some() { Exit::Success } else { Exit::Config }))
 }
 

@@ -38,6 +38,8 @@ pub struct Sidecar {
     pub probes: &'static [ProbePort],
     /// Its flags that have no effect if another flag stands on the command line, each with that flag.
     pub overruled: &'static [(&'static str, &'static str)],
+    /// What a user does around the way back to it.
+    pub returns: &'static [Return],
     /// Advice for users who migrate this workload.
     pub advice: fn(&Moved<'_>) -> Option<Advice>,
 }
@@ -109,6 +111,20 @@ pub struct Advice {
     pub note: String,
     /// Objects of the driver that must be deleted after going back, so that the sidecar creates them again.
     pub made_anew: Option<MadeAnew>,
+}
+
+/// What a user does around the way back to a sidecar. In the commands `{place}` is the option of the namespace, and `{driver}` the
+/// driver's name.
+#[derive(Debug)]
+pub struct Return {
+    /// The first version that does not need it; `None`: every version needs it.
+    pub before: Option<Version>,
+    /// Why: the comment above the commands.
+    pub why: &'static str,
+    /// A command before the old pods come back.
+    pub first: Option<&'static str>,
+    /// A command after they have come back.
+    pub last: Option<&'static str>,
 }
 
 /// Objects that a sidecar creates again if they are missing.

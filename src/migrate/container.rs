@@ -12,7 +12,36 @@ use crate::process::yaml;
 /// The daemon's container is called like this, and the volume of its configuration begins so.
 pub(super) const CONTAINER: &str = "csi-control-plane";
 /// The volume that holds the configuration.
-pub(super) const VOLUME: &str = "csi-control-plane-config";
+const VOLUME: &str = "csi-control-plane-config";
+
+/// What the new container is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct New<'a> {
+    /// Which of the pod's daemons it is, from 1: a pod with several drivers has several.
+    pub(super) number: usize,
+    /// Its image.
+    pub(super) image: &'a str,
+    /// Where it listens.
+    pub(super) listen: SocketAddr,
+    /// The namespace of what the daemon keeps in the cluster that it serves, if that is another cluster.
+    pub(super) there: Option<&'a str>,
+}
+
+/// The name of a thing of one of the daemons of a pod.
+pub(super) fn numbered(name: &str, number: usize) -> String {
+    if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
+}
+
+/// How many daemons a pod has.
+pub(super) fn daemons(containers: &[Value]) -> usize {
+    let is_daemon = |container: &&Value| {
+        let rest = string(container, "name").and_then(|name| name.strip_prefix(CONTAINER));
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('-').is_some_and(|number| number.parse::<usize>().is_ok())
+        })
+    };
+    containers.iter().filter(is_daemon).count()
+}
 
 /// A container that is replaced.
 #[derive(Debug, Clone, Copy)]
@@ -26,10 +55,11 @@ pub(super) struct Old<'a> {
 }
 
 /// Makes the container.
-pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAddr, notes: &mut Vec<String>) -> Value {
+pub(super) fn build(old: &[Old<'_>], pod: &Value, new: &New<'_>, notes: &mut Vec<String>) -> Value {
+    let New { number, image, listen, there } = *new;
     let mut container = Mapping::new();
     let mut put = |key: &str, value: Value| container.insert(key.into(), value);
-    put("name", CONTAINER.into());
+    put("name", numbered(CONTAINER, number).into());
     put("image", image.into());
     for key in ["imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"] {
         if let Some(value) = first(old, key, notes) {
@@ -40,7 +70,7 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
         put("lifecycle", lifecycle);
     }
     put("args", list(["run", "--config", &format!("{FOLDER}/{NAME}")].map(Value::from)));
-    put("env", variables(old, notes));
+    put("env", variables(old, there, notes));
     let from: Vec<Value> = union(old, "envFrom", yaml::write, notes);
     if !from.is_empty() {
         put("envFrom", list(from));
@@ -78,7 +108,7 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, image: &str, listen: SocketAdd
         put("securityContext", context);
     }
     let mut mounts = union(old, "volumeMounts", mount_path, notes);
-    let own = [("name", VOLUME.into()), ("mountPath", FOLDER.into()), ("readOnly", true.into())];
+    let own = [("name", numbered(VOLUME, number).into()), ("mountPath", FOLDER.into()), ("readOnly", true.into())];
     mounts.push(map(own));
     put("volumeMounts", list(mounts));
     container.into()
@@ -118,8 +148,8 @@ fn lifecycle(old: &[Old<'_>], notes: &mut Vec<String>) -> Option<Value> {
 }
 
 /// The volume of the configuration.
-pub(super) fn volume(config_map: &str) -> Value {
-    map([("name", VOLUME.into()), ("configMap", map([("name", config_map.into())]))])
+pub(super) fn volume(config_map: &str, number: usize) -> Value {
+    map([("name", numbered(VOLUME, number).into()), ("configMap", map([("name", config_map.into())]))])
 }
 
 /// The ports that the containers declare: container, port, name.
@@ -135,9 +165,21 @@ pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, 
     old.iter().flat_map(of).collect::<Vec<_>>().into_iter()
 }
 
-fn variables(old: &[Old<'_>], notes: &mut Vec<String>) -> Value {
+fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Vec<String>) -> Value {
     let named = |entry: &Value| string(entry, "name").unwrap_or_default().to_owned();
-    let mut variables = union(old, "env", named, notes);
+    let variables = union(old, "env", named, notes);
+    // The sidecars do not read it, and the daemon would follow it to another cluster.
+    let (unread, mut variables): (Vec<_>, Vec<_>) =
+        variables.into_iter().partition(|entry| named(entry) == "KUBECONFIG");
+    if !unread.is_empty() {
+        notes.push(
+            "env: KUBECONFIG is left out: the sidecars read --kubeconfig alone, and the daemon would follow the variable".to_owned(),
+        );
+    }
+    if let Some(there) = there {
+        variables.retain(|entry| named(entry) != "POD_NAMESPACE");
+        variables.push(map([("name", "POD_NAMESPACE".into()), ("value", there.into())]));
+    }
     let is_proxy = |name: &String| ["HTTP_PROXY", "HTTPS_PROXY"].contains(&&*name.to_uppercase());
     let proxies: Vec<String> = variables.iter().map(named).filter(is_proxy).collect();
     if !proxies.is_empty() {

@@ -46,6 +46,8 @@ pub(super) struct Workload {
     pub(super) ends_before_it_begins: bool,
     /// What of its metadata is no text for kubectl, and what it is instead: `namespace: no` is a switch.
     pub(super) misread: Vec<(&'static str, String)>,
+    /// Who keeps it as it is, if its metadata say so.
+    pub(super) owner: Option<String>,
     /// The labels that select its pods, as `kubectl` writes them; none if they cannot be written so.
     pub(super) selector: Option<String>,
 }
@@ -120,8 +122,21 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         pod,
         ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
         misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
+        owner: owner(metadata),
         selector: selector(value.get("spec")?),
     })
+}
+
+/// The controller among its owners, else the release of Helm that it is of.
+fn owner(metadata: &Value) -> Option<String> {
+    let owners = metadata.get("ownerReferences").and_then(Value::as_sequence).into_iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
+    let named = |owner: &Value| Some(format!("{} {}", string(owner, "kind")?, string(owner, "name")?));
+    let release = || {
+        let name = string(metadata.get("annotations")?, "meta.helm.sh/release-name")?;
+        Some(format!("Helm's release {name}"))
+    };
+    controller.and_then(named).or_else(release)
 }
 
 /// What kubectl reads below `key`, if that is no text.

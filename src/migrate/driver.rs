@@ -254,8 +254,15 @@ mod tests {
     fn roles_without_leases_and_rights_need_no_name() {
         let text =
             CONTROLLER.replace("csi-attacher:v4.12.0", "livenessprobe:v2.17.0").replace(", --leader-election", "");
-        let Outcome { report, files } = moved(&[text]);
+        let manifests = vec![Manifest { name: "d.yaml".to_owned(), text }];
+        let Outcome { report, files } =
+            migrate(&Wanted { manifests, folder: Some("m".to_owned()), ..Wanted::default() });
         assert_eq!(files.expect("no fault").rbac, "");
         assert!(report.next.iter().all(|step| !step.contains(UNKNOWN_DRIVER)), "{:?}", report.next);
+        assert!(
+            report.next.iter().all(|step| !step.contains("rbac.yaml")),
+            "kubectl refuses an empty file: {:?}",
+            report.next
+        );
     }
 }

@@ -15,9 +15,10 @@ use super::container::{self, Old};
 use super::document::{Workload, string, strings};
 use super::expand::Variables;
 use super::map;
-use super::report::{Container, Fault, Report};
+use super::report::{Beside, Container, Fault, Report};
 use super::settle::{Source, path_of};
 use super::sidecars::{self, Known, Recognised};
+use super::taken;
 use super::version::Release;
 use super::{MANIFEST, Wanted};
 
@@ -63,6 +64,7 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
         (0..found.len()).filter(|index| !found[*index].places.is_empty() && is_asked_for(&found[*index])).collect();
     if let [only] = fit.as_slice() {
         report.faults.extend(found[*only].faults.iter().cloned());
+        report.faults.extend(found[*only].unknown(&wanted.containers));
         return Some(*only);
     }
     let hosted: Vec<&str> = hosted().into_iter().map(|sidecar| sidecar.name).collect();
@@ -71,9 +73,20 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
         report.faults.extend(found.iter().flat_map(|one| one.faults.iter().cloned()));
         let windows = found.iter().filter(|one| is_windows(&one.workload.pod) && is_asked_for(one));
         let windows = windows.map(|one| format!("; {}: {WINDOWS}", one.workload.title()));
+        let makers = found.iter().filter_map(|one| Some((one, sidecars::maker(one.workload.containers())?)));
+        let makers = makers.map(|(one, variable)| {
+            format!("; {} makes the sidecars in its program, from its variable {variable}", one.workload.title())
+        });
+        let makers: Vec<_> = makers.collect();
+        let made = if makers.is_empty() {
+            ""
+        } else {
+            ": the workload that it has made, from `kubectl get -o yaml`; it puts its own sidecars back when it looks again, so it must \
+             be told to leave them out, or be stopped"
+        };
         (
-            format!("no sidecar that can be replaced{}", windows.collect::<Vec<_>>().concat()),
-            format!("one of {}", hosted.join(", ")),
+            format!("no sidecar that can be replaced{}{}", windows.collect::<Vec<_>>().concat(), makers.concat()),
+            format!("one of {}{made}", hosted.join(", ")),
         )
     } else {
         let names: Vec<String> = fit.iter().map(|index| found[*index].workload.title()).collect();
@@ -105,11 +118,11 @@ impl Found {
         let containers = found.workload.containers().to_vec();
         let is_windows = is_windows(&found.workload.pod);
         for (place, value) in containers.iter().enumerate() {
-            if string(value, "name") == Some(container::CONTAINER) {
+            if string(value, "name") == Some(container::CONTAINER) && !wanted.chooses_containers() {
                 found.fault(
                     container::CONTAINER,
                     "a container of that name",
-                    "a workload that has not been migrated yet",
+                    "a workload that has not been migrated yet; for the next driver of the pod give --socket or --container",
                 );
             }
             match sidecars::recognise(value) {
@@ -133,6 +146,9 @@ impl Found {
             Known::Unhosted(sidecar) => return self.keep(value, recognised, sidecar.why),
         };
         let name = string(value, "name").unwrap_or_default().to_owned();
+        if !wanted.containers.is_empty() && !wanted.containers.contains(&name) {
+            return self.keep(value, recognised, "--container names others");
+        }
         if recognised.in_a_shell {
             self.fault(&name, "a sidecar started by a shell, whose script is not read", "its flags in `args`");
             return self.keep(value, recognised, "it is started by a shell");
@@ -141,7 +157,16 @@ impl Found {
         let variables = Variables::of(value, namespace);
         let title = format!("{}, container {name}", self.workload.title());
         let arguments = sidecars::arguments(value);
-        let read = map::read(&title, &name, sidecar, &arguments, &variables, &|key| has_key(schema, key));
+        let mut read = map::read(&title, &name, sidecar, &arguments, &variables, &|key| has_key(schema, key));
+        if !read.settings.iter().any(|setting| setting.key == "csi.endpoint") {
+            read.settings.push(map::default_endpoint(&name));
+        }
+        let is_endpoint = |setting: &&map::Setting| setting.key == "csi.endpoint";
+        let own = read.settings.iter().rev().find(is_endpoint).and_then(|setting| setting.value.as_str()).map(path_of);
+        if let Some(socket) = wanted.socket.as_deref().filter(|socket| own != Some(path_of(socket))) {
+            let why = format!("its socket is {}, not {socket}", own.unwrap_or_default());
+            return self.keep(value, recognised, &why);
+        }
         self.places.push(place);
         self.replace(value, sidecar, recognised, read);
     }
@@ -187,6 +212,29 @@ impl Found {
         self.faults.push(Fault { place, found, expected, can_be_left_out: false });
     }
 
+    /// The containers that were asked for, and are not replaced.
+    fn unknown(&self, containers: &[String]) -> Option<Fault> {
+        let is_replaced = |name: &&String| self.sources.iter().any(|source| source.container == **name);
+        let unknown: Vec<&str> = containers.iter().filter(|name| !is_replaced(name)).map(String::as_str).collect();
+        (!unknown.is_empty()).then(|| Fault {
+            place: self.workload.title(),
+            found: format!("--container {}, which is no sidecar that can be replaced", unknown.join(" and ")),
+            expected: "names of sidecars' containers, as the report has them".to_owned(),
+            can_be_left_out: false,
+        })
+    }
+
+    /// The containers that are no sidecars, and why they stay.
+    pub(super) fn beside(&self) -> Vec<Beside> {
+        let others = self.workload.containers().iter().filter(|container| sidecars::recognise(container).is_none());
+        let beside = |container: &Value| Beside {
+            workload: self.workload.title(),
+            name: string(container, "name").unwrap_or_default().to_owned(),
+            why: sidecars::beside(container),
+        };
+        others.map(beside).collect()
+    }
+
     /// Nothing of this workload is replaced after all.
     pub(super) fn leave(&mut self, why: &str) {
         for container in self.told.iter_mut().filter(|container| container.kept.is_none()) {
@@ -205,9 +253,7 @@ impl Found {
 
     /// The liveness probes over HTTP of the containers that stay.
     pub(super) fn probes(&self) -> Vec<HttpProbe> {
-        let containers = self.workload.containers().iter().enumerate();
-        let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
-        stays.filter_map(probe).collect()
+        self.stays().filter_map(probe).collect()
     }
 
     /// The ports of the containers that are replaced, declared or listened on.
@@ -216,23 +262,46 @@ impl Found {
         let declared = container::ports(&declared).map(|(name, port, _)| (name.to_owned(), port)).collect::<Vec<_>>();
         let listened = self.sources.iter().flat_map(|source| {
             let listens = source.settings.iter().filter(|setting| setting.key == "diagnostics.listen");
-            listens.filter_map(|setting| Some((source.container.clone(), port_of(setting.value.as_str()?)?)))
+            listens.filter_map(|setting| Some((source.container.clone(), taken::of_text(setting.value.as_str()?)?)))
         });
         declared.into_iter().chain(listened).collect()
     }
 
-    /// The ports that the containers that stay declare, or name in an argument.
+    /// The containers that stay, and the init containers that do not end.
+    fn stays(&self) -> impl Iterator<Item = &Value> {
+        let containers = self.workload.containers().iter().enumerate();
+        let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
+        let beside = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
+        stays.chain(beside.filter(|container| string(container, "restartPolicy") == Some("Always")))
+    }
+
+    /// The ports that the containers that stay have, or name.
     pub(super) fn taken_ports(&self) -> BTreeSet<u16> {
-        let containers = self.workload.containers();
-        let stays: Vec<Old<'_>> = containers
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| !self.places.contains(place))
-            .map(|(_, value)| Old { name: "", value, at_end: None })
-            .collect();
-        let declared: BTreeSet<u16> = container::ports(&stays).map(|(_, port, _)| port).collect();
-        let named = stays.iter().flat_map(|old| strings(old.value, "args")).filter_map(|argument| port_of(&argument));
-        declared.into_iter().chain(named).collect()
+        self.stays().flat_map(taken::of_container).collect()
+    }
+
+    /// The containers that stay and have one of these ports in an argument or a variable: they forward to it, as kube-rbac-proxy
+    /// does, or ask it.
+    pub(super) fn naming(&self, port: u16) -> Vec<&str> {
+        let bare = |container: &Value| {
+            let mut bare = container.clone();
+            for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+                if let Some(fields) = bare.as_mapping_mut() {
+                    fields.remove(key);
+                }
+            }
+            bare
+        };
+        let naming = self.stays().filter(|container| taken::of_container(&bare(container)).contains(&port));
+        naming.filter_map(|container| string(container, "name")).collect()
+    }
+
+    /// The kind of object that a sidecar locks, if its flag says it: versions that have the flag may lock other objects than
+    /// Leases.
+    fn lock_of(&self, source: &Source) -> Option<&str> {
+        let told = self.told.iter().find(|told| told.name == source.container)?;
+        let flag = told.flags.iter().rev().find(|line| line.given.contains("leader-election-type"))?;
+        flag.given.split_once(['=', ' ']).map(|(_, kind)| kind)
     }
 
     /// The sidecars that hold no Lease: without leader election, or so old that they hold another object. They could
@@ -243,8 +312,11 @@ impl Found {
             said.is_some_and(|setting| setting.value == Json::Bool(true))
         };
         let has_lease = |source: &&Source| {
-            let is_led =
-                is_on(source, "leaderElection.enabled") && !source.release.is_before(source.sidecar.lease_since);
+            let holds_leases = match self.lock_of(source) {
+                Some(kind) => kind == "leases",
+                None => !source.release.is_before(source.sidecar.lease_since),
+            };
+            let is_led = is_on(source, "leaderElection.enabled") && holds_leases;
             // One per node is led by nobody, there as here.
             is_led || source.sidecar.per_node.is_some_and(|key| is_on(source, key))
         };
@@ -311,11 +383,4 @@ fn socket(container: &Value, endpoint: &str) -> Option<(String, String)> {
         Some((folder.len(), (string(mount, "name")?.to_owned(), below.unwrap_or(rest))))
     };
     mounts.iter().filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, place)| place)
-}
-
-/// The number behind the last colon, or behind `port=`.
-fn port_of(argument: &str) -> Option<u16> {
-    let colon = argument.rsplit_once(':').map(|(_, port)| port);
-    let flag = || argument.split_once('=').filter(|(name, _)| name.ends_with("port")).map(|(_, port)| port);
-    colon.or_else(flag)?.parse().ok()
 }

@@ -49,6 +49,12 @@ enum Meaning {
     Wrong(String),
 }
 
+/// The socket of a sidecar whose command line names none: the daemon's default is another path.
+pub(super) fn default_endpoint(container: &str) -> Setting {
+    let given = "--csi-address=/run/csi/socket, the default".to_owned();
+    Setting { key: "csi.endpoint".to_owned(), value: json!("/run/csi/socket"), container: container.to_owned(), given }
+}
+
 /// Reads the flags of a container. `known` tells whether this build has a key.
 pub(super) fn read(
     place: &str,
@@ -111,6 +117,12 @@ impl Reader<'_> {
 
     fn flag(&mut self, flag: &Flag, given: &Given) {
         match flag.now {
+            // Dropped, it would lead to another cluster.
+            Now::Gone if flag.name == "master" && !given.value.is_empty() => {
+                let expected = "a kubeconfig that names this server (`--kubeconfig`): without one the daemon serves the cluster of its pod";
+                self.fault(&given.written, &given.written, expected, true);
+                self.line(&given.written, FlagFate::Undecided, expected);
+            }
             Now::Gone => self.line(&given.written, FlagFate::Dropped, flag.note),
             Now::Verb(verb) => {
                 self.line(

@@ -20,8 +20,11 @@ mod container;
 mod defaults;
 mod document;
 mod driver;
+mod elsewhere;
 mod expand;
 mod file;
+#[cfg(test)]
+mod fixtures_tests;
 mod flags;
 mod found;
 mod listen;
@@ -33,12 +36,15 @@ mod node_shapes_tests;
 #[cfg(test)]
 mod node_tests;
 mod outline;
+mod placeholders;
 mod ports;
 pub mod report;
 mod resources;
 mod rights;
 mod settle;
 mod sidecars;
+mod steps;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -61,12 +67,14 @@ use crate::roles::sidecars::leads;
 
 pub use manifests::Manifest;
 
-use container::Old;
+use container::{New, Old};
 use driver::Identity;
+use elsewhere::Elsewhere;
 use found::Found;
 use manifests::Stream;
 use report::{Fault, Report};
 use settle::{Chosen, Source};
+use steps::{Steps, Stopped};
 use workload::Change;
 
 /// The default name of the image, as in the chart. No registry has it.
@@ -90,6 +98,10 @@ pub struct Wanted {
     pub namespace: Option<String>,
     /// Which workload, where several have sidecars that can be replaced: `name` or `kind/name`.
     pub workload: Option<String>,
+    /// The sidecars that are replaced, by the names of their containers; none: all.
+    pub containers: Vec<String>,
+    /// The socket of the driver whose sidecars are replaced; none: there is one.
+    pub socket: Option<String>,
     /// The daemon's image, in whatever registry the user has pushed it to.
     pub image: Option<String>,
     /// The secrets that the daemon may read, by namespace and name; none: all of the cluster.
@@ -98,6 +110,13 @@ pub struct Wanted {
     pub folder: Option<String>,
     /// Whether to leave out what is undecided.
     pub lenient: bool,
+}
+
+impl Wanted {
+    /// Whether the user says which sidecars of the pod are replaced.
+    fn chooses_containers(&self) -> bool {
+        !self.containers.is_empty() || self.socket.is_some()
+    }
 }
 
 /// The result of a migration.
@@ -159,6 +178,10 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     let documents = match document::read(&stream.text) {
         Ok(documents) => documents,
         Err(faults) => {
+            report.faults.extend(placeholders::of_text(&stream));
+            if !report.faults.is_empty() {
+                return Outcome { report, files: None };
+            }
             report.faults.extend(faults.into_iter().map(|syntax| Fault {
                 place: stream.place(syntax.line),
                 found: syntax.text,
@@ -168,16 +191,33 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
             return Outcome { report, files: None };
         }
     };
+    let unrendered: Vec<_> = document::workloads(&documents)
+        .iter()
+        .map(|workload| (workload.place(), placeholders::of_workload(&stream, &documents, workload)))
+        .collect();
     let Some((original, documents)) = cleaned(&stream.text, documents, &mut report) else {
         return Outcome { report, files: None };
     };
     let mut found = found::look(document::workloads(&documents), wanted, &mut report);
     let Some(chosen) = found::choose(&found, wanted, &mut report) else {
+        let unrendered: Vec<_> = unrendered.into_iter().flat_map(|(_, faults)| faults).collect();
+        if !unrendered.is_empty() {
+            report.faults = unrendered;
+        }
         report.containers = found.into_iter().flat_map(|found| found.told).collect();
         return Outcome { report, files: None };
     };
+    report.beside = found[chosen].beside();
     for (_, other) in found.iter_mut().enumerate().filter(|(index, _)| *index != chosen) {
         other.leave("its workload was not chosen");
+    }
+    let place = found[chosen].workload.place();
+    let unrendered: Vec<_> =
+        unrendered.into_iter().filter(|(own, _)| *own == place).flat_map(|(_, faults)| faults).collect();
+    if !unrendered.is_empty() {
+        report.faults = unrendered;
+        report.containers = found.into_iter().flat_map(|found| found.told).collect();
+        return Outcome { report, files: None };
     }
     let workloads: Vec<_> = found.iter().map(|found| &found.workload).collect();
     let identity = driver::identify(wanted, &documents, &workloads, &found[chosen].workload);
@@ -229,20 +269,24 @@ fn files(
     let listen = ports::diagnostics(&mut chosen, found, &identity.driver.name, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
     defaults(&chosen, listen, found);
-    let stopped = advice::Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
+    let stopped = Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
     if let Some(namespace) = &namespace
         && !chosen.iter().any(|one| one.key == "leaderElection.namespace")
     {
         let (key, because) = ("leaderElection.namespace".to_owned(), "the workload's own".to_owned());
         chosen.push(Chosen { key, value: json!(namespace), because });
     }
+    let elsewhere = Elsewhere::of(&chosen);
+    report.notes.extend(elsewhere.iter().map(Elsewhere::note));
+    report.faults.extend(elsewhere::disagreement(&found.sources));
+    report.faults.extend(settle::two_namespaces(&found.sources, namespace.as_deref()));
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
     advice::grace(&loaded, &found.workload, &mut report.notes);
     let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
     let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &found.probes(), &mut report.notes);
 
-    let own = namespace.as_deref();
+    let own = elsewhere.as_ref().map_or(namespace.as_deref(), |elsewhere| elsewhere.namespace.as_deref());
     let plan = match identity.name() {
         Some(name) => Plan::of(&loaded, name, own),
         None => Plan::of_some_driver(&loaded, own),
@@ -259,14 +303,18 @@ fn files(
     if identity.name().is_none() && !plan.manifests.is_empty() {
         report.faults.push(identity.fault());
     }
-    let config_map = format!("{}-csi-control-plane", found.workload.name);
+    let number = container::daemons(found.workload.containers()) + 1;
+    let config_map = container::numbered(&format!("{}-csi-control-plane", found.workload.name), number);
     let old: Vec<Old<'_>> = found.replaced();
     let image = wanted.image.clone().unwrap_or_else(|| format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")));
     if wanted.image.is_none() {
         report.notes.push(advice::no_image(&image));
     }
-    let container = container::build(&old, &found.workload.pod, &image, listen, &mut report.notes);
-    let volume = container::volume(&config_map);
+    let there = elsewhere.as_ref().and_then(|elsewhere| elsewhere.namespace.as_deref());
+    let there = there.filter(|there| namespace.as_deref() != Some(there));
+    let new = New { number, image: &image, listen, there };
+    let container = container::build(&old, &found.workload.pod, &new, &mut report.notes);
+    let volume = container::volume(&config_map, number);
     let change = Change { remove: &found.places, container: &container, volume: &volume };
     let patched = alone::text(manifest, documents, &found.workload).and_then(|(original, is_kept)| {
         let documents = document::read(&original).ok()?;
@@ -283,14 +331,27 @@ fn files(
         report.notes.push(REWRITTEN.to_owned());
     }
     advice::replicas(&found.workload, &mut report.notes);
+    report.notes.extend(advice::owner(&found.workload));
     if found.told.iter().all(|container| container.kept.is_none()) {
         report.notes.push(NO_SIDECAR.to_owned());
     }
-    let folder = wanted.folder.as_deref();
-    report.next = advice::next(folder, &found.workload, namespace.as_deref(), identity.name(), stopped, &made_anew);
+    let steps = Steps {
+        workload: &found.workload,
+        namespace: namespace.as_deref(),
+        driver: identity.name(),
+        elsewhere: elsewhere.as_ref(),
+        has_rights: !rbac.is_empty(),
+        stopped,
+        returns: steps::returns(&found.sources),
+        made_anew,
+    };
+    report.next = steps.lines(wanted.folder.as_deref());
     Some(Files {
         config_map: file::config_map(&config_map, namespace.as_deref(), &text),
-        bindings: rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),
+        bindings: match &elsewhere {
+            None => rights::bindings(&rbac, &found.workload.pod, namespace.as_deref()),
+            Some(_) => rights::bindings_of_user(&rbac, elsewhere::USER),
+        },
         rbac,
         config: text,
         workload,

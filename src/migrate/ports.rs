@@ -30,6 +30,7 @@ pub(super) fn diagnostics(
             chosen.push(Chosen { key: KEY.to_owned(), value: json!(address.to_string()), because: because.clone() });
         }
         if uses_host_network(&found.workload.pod) {
+            notes.extend(crowding(found));
             notes.push(format!(
                 "the pod uses the host's network: the daemon listens on {address} of the node, {because}"
             ));
@@ -39,6 +40,14 @@ pub(super) fn diagnostics(
     let mut closed = found.ports();
     closed.retain(|(_, port)| *port != address.port() && !probes.iter().any(|(_, at)| at.port() == *port));
     for (container, port) in closed {
+        for other in found.naming(port) {
+            notes.push(format!(
+                "{other} names port {port} of {container}, which is closed: let it name port {} instead, as in kube-rbac-proxy's \
+                 --upstream=http://127.0.0.1:{}/",
+                address.port(),
+                address.port()
+            ));
+        }
         notes.push(format!(
             "port {port} of {container} is closed: its metrics are at port {} now, for the Services, ServiceMonitors and \
              NetworkPolicies that name it",
@@ -46,6 +55,18 @@ pub(super) fn diagnostics(
         ));
     }
     address
+}
+
+/// A declared port is the node's on the host's network, so that a node takes one such pod. Where the pod had no port before, a
+/// roll-out that starts the new pod beside the old one may find no node.
+fn crowding(found: &Found) -> Option<String> {
+    let workload = &found.workload;
+    let is_new = found.workload.containers().iter().all(|container| container.get("ports").is_none());
+    (is_new && workload.kind == "Deployment" && !workload.ends_before_it_begins).then(|| {
+        "the pod declared no port of the node before: from now on each node takes one pod of it, so a roll-out needs a node that has \
+         none, or spec.strategy.rollingUpdate with maxSurge: 0 and maxUnavailable: 1"
+            .to_owned()
+    })
 }
 
 /// Where the roles answer probes.
@@ -143,6 +164,67 @@ mod tests {
             let port: u16 = address.strip_prefix("[::]:").unwrap().parse().unwrap();
             assert!((18000..19000).contains(&port), "{address}");
         }
+    }
+
+    /// A Deployment with these fields of its pod and of its driver's container, and a proxy of the attacher's metrics.
+    fn controller(pod: &str, driver: &str) -> Outcome {
+        let text = format!(
+            "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  replicas: 2\n  template:\n    spec:\n{pod}      \
+             containers:\n      - {{name: driver, image: x/driver{driver}}}\n      - {{name: p, image: \"x/csi-provisioner:v5.0.0\", args: \
+             [--csi-address=/csi/s, --leader-election, '--http-endpoint=127.0.0.1:8090']}}\n      - {{name: a, image: \
+             \"x/csi-attacher:v4.12.0\", args: [--csi-address=/csi/s, --leader-election, '--http-endpoint=127.0.0.1:8091']}}\n      - \
+             {{name: proxy, image: x/kube-rbac-proxy, args: ['--secure-listen-address=0.0.0.0:9203', \
+             '--upstream=http://127.0.0.1:8091/']}}\n"
+        );
+        let manifests = vec![Manifest { name: "d.yaml".to_owned(), text }];
+        migrate(&Wanted { manifests, driver: Some("disk.example.com".to_owned()), ..Wanted::default() })
+    }
+
+    #[test]
+    fn a_proxy_of_a_port_that_closes_is_told() {
+        let notes = controller("", "").report.notes;
+        let told: Vec<_> = notes.iter().filter(|note| note.starts_with("proxy names port")).collect();
+        assert_eq!(told.len(), 1, "{notes:#?}");
+        assert!(told[0].contains("port 8091 of a, which is closed: let it name port 8090 instead"), "{told:?}");
+    }
+
+    #[test]
+    fn variables_and_probes_of_the_other_containers_take_ports() {
+        let text = |driver: &str| {
+            format!(
+                "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n      - \
+                 {{name: driver, image: x/driver{driver}}}\n      - {{name: a, image: \"x/csi-attacher:v4.12.0\", args: \
+                 [--csi-address=/csi/s, --leader-election]}}\n"
+            )
+        };
+        for (driver, expected) in [
+            ("", None),
+            (", env: [{name: PORT, value: '8080'}]", Some("[::]:8081")),
+            (", env: [{name: PORT, value: ':8080'}, {name: B, value: '8081'}]", Some("[::]:8082")),
+            (", livenessProbe: {httpGet: {port: 8080}}", Some("[::]:8081")),
+            (", command: [driver, --port=8080]", Some("[::]:8081")),
+        ] {
+            let manifests = vec![Manifest { name: "d.yaml".to_owned(), text: text(driver) }];
+            let outcome = migrate(&Wanted { manifests, driver: Some("a.b".to_owned()), ..Wanted::default() });
+            assert_eq!(listen(&outcome).as_deref(), expected, "{driver}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_begins_to_take_a_port_of_the_node_is_told_what_a_roll_out_needs() {
+        let told = |pod: &str, driver: &str| {
+            let text = format!(
+                "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  replicas: 2\n  template:\n    spec:\n{pod}      \
+                 containers:\n      - {{name: driver, image: x/driver{driver}}}\n      - {{name: a, image: \"x/csi-attacher:v4.12.0\", \
+                 args: [--csi-address=/csi/s, --leader-election]}}\n"
+            );
+            let manifests = vec![Manifest { name: "d.yaml".to_owned(), text }];
+            let outcome = migrate(&Wanted { manifests, driver: Some("a.b".to_owned()), ..Wanted::default() });
+            outcome.report.notes.iter().any(|note| note.contains("each node takes one pod of it"))
+        };
+        assert!(told(ON_HOST, ""));
+        assert!(!told(ON_HOST, ", ports: [{containerPort: 9808}]"), "one pod a node, before as after");
+        assert!(!told("", ""));
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Report {
     pub driver: Option<Driver>,
     /// The sidecars, in the order of the manifest.
     pub containers: Vec<Container>,
+    /// The other containers of the workload, which stay.
+    pub beside: Vec<Beside>,
     /// What else should be known.
     pub notes: Vec<String>,
     /// What to do with the files, in order, and how to go back.
@@ -52,6 +54,17 @@ pub struct Container {
     pub flags: Vec<FlagLine>,
     /// Flags that were not given, and whose default is another one here.
     pub defaults: Vec<String>,
+}
+
+/// A container that is no sidecar.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Beside {
+    /// The workload it is in.
+    pub workload: String,
+    /// Its name.
+    pub name: String,
+    /// Why it stays.
+    pub why: &'static str,
 }
 
 /// What became of a flag.
@@ -132,6 +145,12 @@ impl fmt::Display for Report {
         }
         for container in &self.containers {
             write!(f, "\n{container}")?;
+        }
+        if !self.beside.is_empty() {
+            writeln!(f)?;
+        }
+        for Beside { workload, name, why } in &self.beside {
+            writeln!(f, "container {name} of {workload}: stays: {why}")?;
         }
         if !self.notes.is_empty() {
             writeln!(f, "\nnotes")?;

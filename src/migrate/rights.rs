@@ -11,6 +11,18 @@ use crate::process::yaml;
 pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) -> String {
     let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| string(pod, key)).unwrap_or("default");
     let namespace = namespace.unwrap_or(Plan::UNKNOWN_NAMESPACE);
+    let name = format!("{namespace}:{account}");
+    let [account, namespace] = [account, namespace].map(yaml::text);
+    bound(manifests, &name, &format!("kind: ServiceAccount\n    name: {account}\n    namespace: {namespace}"))
+}
+
+/// The same for a user of another cluster.
+pub(super) fn bindings_of_user(manifests: &str, user: &str) -> String {
+    let subject = format!("apiGroup: rbac.authorization.k8s.io\n    kind: User\n    name: {}", yaml::text(user));
+    bound(manifests, "kubeconfig", &subject)
+}
+
+fn bound(manifests: &str, to: &str, subject: &str) -> String {
     let mut texts = Vec::new();
     for document in document::read(manifests).unwrap_or_default() {
         let Some(kind @ ("ClusterRole" | "Role")) = string(&document.value, "kind") else { continue };
@@ -18,12 +30,11 @@ pub(super) fn bindings(manifests: &str, pod: &Value, namespace: Option<&str>) ->
         let name = string(metadata, "name").unwrap_or_default();
         let place = string(metadata, "namespace");
         let place = place.map(|place| format!("  namespace: {}\n", yaml::text(place))).unwrap_or_default();
-        let binding = format!("{name}:{namespace}:{account}");
-        let [binding, name, account, namespace] = [&binding, name, account, namespace].map(yaml::text);
+        let binding = format!("{name}:{to}");
+        let [binding, name] = [&binding, name].map(yaml::text);
         texts.push(format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\nmetadata:\n  name: {binding}\n{place}roleRef:\n  \
-             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n  - kind: ServiceAccount\n    \
-             name: {account}\n    namespace: {namespace}\n"
+             apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n  - {subject}\n"
         ));
     }
     texts.join("---\n")

@@ -119,7 +119,10 @@ impl Settled {
         let others: Vec<_> = given.iter().skip(1).filter(|other| !same(other)).collect();
         for (other, theirs) in others {
             let found = format!("{} and {}", said(first, setting), said(other, theirs));
-            let expected = "one socket: a daemon serves one driver".to_owned();
+            let expected =
+                "one socket: a daemon serves one driver; choose the sidecars of one with --socket PATH or --container \
+                            NAME; a second run, on the workload.yaml of the first, moves those of the next driver"
+                    .to_owned();
             self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, can_be_left_out: false });
         }
         self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
@@ -215,6 +218,28 @@ impl Settled {
     }
 }
 
+/// Sidecars whose Leases are in two namespaces: `own` is the namespace of those that name none. The daemon has all of them in one, so that it
+/// and a sidecar of the other could lead at the same time.
+pub(super) fn two_namespaces(sources: &[Source], own: Option<&str>) -> Option<Fault> {
+    let says = |source: &Source, key: &str| {
+        source.settings.iter().rev().find(|setting| setting.key == key).map(|setting| setting.value.clone())
+    };
+    let leading = || {
+        let all = sources.iter().filter(|source| leads(source.sidecar));
+        all.filter(|source| says(source, "leaderElection.enabled") == Some(json!(true)))
+    };
+    let key = "leaderElection.namespace";
+    let (with, place) = leading().find_map(|source| Some((source, says(source, key)?)))?;
+    let without = leading().find(|source| says(source, key).is_none())?;
+    (place.as_str() != own).then(|| Fault {
+        place: key.to_owned(),
+        found: format!("{} has its Lease in {place}, and {} in the pod's own namespace", with.container, without.container),
+        expected: "one namespace for all Leases: set --leader-election-namespace of all to the same, and let it roll out, before the move"
+            .to_owned(),
+        can_be_left_out: true,
+    })
+}
+
 /// An endpoint's path, however it is spelled.
 pub(super) fn path_of(endpoint: &str) -> &str {
     endpoint.strip_prefix("unix://").or_else(|| endpoint.strip_prefix("unix:")).unwrap_or(endpoint)
@@ -292,6 +317,26 @@ mod tests {
             let faults: Vec<_> = settled.faults.iter().map(|f| (f.place.as_str(), f.can_be_left_out)).collect();
             assert_eq!(faults, [(key, can_be_left_out)]);
             assert_eq!(both(&[(key, json!(one))], &[(key, json!(one))]).faults, vec![]);
+        }
+    }
+
+    #[test]
+    fn leases_in_two_namespaces_are_a_fault() {
+        let on = ("leaderElection.enabled", json!(true));
+        let elsewhere = ("leaderElection.namespace", json!("elsewhere"));
+        let pair = |one: &[(&str, Value)], two: &[(&str, Value)]| {
+            [source("attacher", "csi-attacher", one), source("provisioner", "csi-provisioner", two)]
+        };
+        let (both, led) = ([on.clone(), elsewhere], [on]);
+        for (sources, own, is_fault) in [
+            (pair(&both, &led), Some("own"), true),
+            (pair(&led, &both), None, true),
+            (pair(&both, &led), Some("elsewhere"), false),
+            (pair(&both, &both), Some("own"), false),
+            (pair(&both, &[]), Some("own"), false),
+            (pair(&led, &led), Some("own"), false),
+        ] {
+            assert_eq!(two_namespaces(&sources, own).is_some(), is_fault, "{sources:?} {own:?}");
         }
     }
 

@@ -6,7 +6,8 @@
 
 use serde_yaml::Value;
 
-use super::document::strings;
+use super::container::CONTAINER;
+use super::document::{string, strings};
 use super::version;
 use crate::config::sidecar::{Sidecar, Signs, Unhosted};
 use crate::roles::sidecars::{UNHOSTED, hosted};
@@ -80,6 +81,33 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
             .find(|known| known.signs().flags.iter().any(|flag| has(flag)))
             .map(|known| found(known, "its flags"))
     })
+}
+
+/// Why a container that is no sidecar stays.
+pub(super) fn beside(container: &Value) -> &'static str {
+    let image = version::parts(string(container, "image").unwrap_or_default()).0;
+    let arguments = arguments(container);
+    let named = |word: &str| image.contains(word);
+    if named("snapshot-controller") {
+        "snapshot-controller serves all drivers of the cluster, and is no sidecar of one"
+    } else if named("kube-rbac-proxy") || arguments.iter().any(|argument| flag_name(argument) == Some("upstream")) {
+        "it guards a port; a note says if that port closes"
+    } else if string(container, "name").is_some_and(|name| name.starts_with(CONTAINER)) {
+        "the daemon of another driver"
+    } else if arguments.iter().any(|argument| flag_name(argument) == Some("csi-address")) {
+        "it has --csi-address and is no sidecar that is known: it calls the driver beside the daemon, as it did beside the sidecars"
+    } else {
+        "no Go sidecar"
+    }
+}
+
+/// The variable from which a program makes sidecars, as Longhorn's and Rook's operators do: it holds a sidecar's image.
+pub(super) fn maker(containers: &[Value]) -> Option<String> {
+    let words: Vec<String> =
+        Known::all().flat_map(|known| known.signs().words).map(|word| word.to_uppercase().replace('-', "_")).collect();
+    let list = |container: &Value| container.get("env").and_then(Value::as_sequence).cloned().unwrap_or_default();
+    let names = containers.iter().flat_map(list).filter_map(|entry| string(&entry, "name").map(str::to_owned));
+    names.into_iter().find(|name| name.ends_with("IMAGE") && words.iter().any(|word| name.contains(word)))
 }
 
 /// The arguments that the sidecar itself reads.

@@ -25,7 +25,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// What holds for every migration; then a snapshot of all that people read.
-fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
+pub(super) fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let mut wanted = wanted(text);
     wanted.image = Some("registry.example/csi-control-plane:v1".to_owned());
     wanted.folder = Some("moved".to_owned());
@@ -41,7 +41,9 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let workloads = document::workloads(&documents);
     let chosen = workloads.iter().find(|workload| Some(workload.title()) == report.workload).unwrap();
     let own = chosen.namespace.as_deref().or(wanted.namespace.as_deref());
-    let plan = Plan::of(&loaded, driver, own).unwrap();
+    // Of pods that serve another cluster, the rights are for the namespace there.
+    let there = loaded.config.kubernetes.kubeconfig.as_ref().and(loaded.config.leader_election.namespace.as_deref());
+    let plan = Plan::of(&loaded, driver, there.or(own)).unwrap();
     assert_eq!(files.rbac, plan.manifests, "{name}");
     let own = document::read(&files.original).unwrap();
     assert_eq!(document::workloads(&own).len(), 1, "{name}");
@@ -56,8 +58,8 @@ fn fixture(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     assert_eq!(map["data"]["config.yaml"], files.config, "{name}");
     let gone: BTreeSet<String> =
         report.containers.iter().filter(|one| one.kept.is_none()).map(|one| one.name.clone()).collect();
-    let mut expected: BTreeSet<String> = names(text).difference(&gone).cloned().collect();
-    expected.insert("csi-control-plane".to_owned());
+    let mut expected: BTreeSet<String> = names(&files.original).difference(&gone).cloned().collect();
+    expected.insert(container::numbered(container::CONTAINER, container::daemons(chosen.containers()) + 1));
     assert_eq!(names(&files.workload), expected, "{name}");
     assert!(document::read(&files.stream()).unwrap().len() >= 4, "{name}");
 
@@ -325,6 +327,7 @@ fn a_sidecar_in_a_shell_or_among_the_init_containers_is_not_touched() {
 fn sample(name: &str, takes: Takes) -> &'static str {
     match (name, takes) {
         ("csi-address", _) => "/csi/csi.sock",
+        ("master", _) => "",
         ("http-endpoint" | "metrics-address", _) => ":8081",
         ("leader-election-labels", _) => "a:b",
         ("logging-format", _) => "json",
@@ -386,13 +389,20 @@ fn values_are_translated_where_the_key_is_written_otherwise() {
 
 #[test]
 fn a_gate_that_cannot_be_switched_off_here_is_undecided_where_it_is_off() {
-    let resizer = hosted().into_iter().find(|sidecar| sidecar.name == "csi-resizer").unwrap();
-    for (value, faults) in [("false", 1), ("true", 0)] {
-        let argument = format!("--feature-gates=RecoverVolumeExpansionFailure={value}");
-        let read = map::read("p", "c", resizer, &[argument], &expand::Variables::default(), &|_| true);
-        assert_eq!((read.faults.len(), read.settings.len()), (faults, 0), "{value}");
+    for (name, gate, value, faults) in [
+        ("csi-resizer", "RecoverVolumeExpansionFailure", "false", 1),
+        ("csi-resizer", "RecoverVolumeExpansionFailure", "true", 0),
+        ("csi-provisioner", "HonorPVReclaimPolicy", "false", 1),
+        ("csi-provisioner", "HonorPVReclaimPolicy", "true", 0),
+        ("csi-provisioner", "VolumeAttributesClass", "false", 1),
+        ("csi-provisioner", "VolumeAttributesClass", "true", 0),
+    ] {
+        let sidecar = hosted().into_iter().find(|sidecar| sidecar.name == name).unwrap();
+        let argument = format!("--feature-gates={gate}={value}");
+        let read = map::read("p", "c", sidecar, &[argument], &expand::Variables::default(), &|_| true);
+        assert_eq!((read.faults.len(), read.settings.len()), (faults, 0), "{gate}={value}");
         let is_undecided = read.lines.iter().any(|line| line.fate == FlagFate::Undecided);
-        assert_eq!(is_undecided, faults > 0, "{value}");
+        assert_eq!(is_undecided, faults > 0, "{gate}={value}");
     }
 }
 

@@ -60,6 +60,14 @@ impl Release {
         matches!(self, Self::Known(tag) if tag.range()[1] < version)
     }
 
+    /// Whether this version is, or may be, older than another.
+    pub(super) fn may_be_before(&self, version: Version) -> bool {
+        match self {
+            Self::Known(tag) => tag.range()[0] < version,
+            Self::Unknown(_) => true,
+        }
+    }
+
     /// The tag, if it is a version.
     pub(super) fn tag(&self) -> Option<&str> {
         match self {
@@ -149,5 +157,8 @@ mod tests {
         assert!(Release::Unknown(String::new()).default(&same).is_some(), "no version changed it");
         assert!(Release::of("csi-x:v1.2.1", WORDS).is_before(Version(2, 0)));
         assert!(!Release::of("csi-x:v2", WORDS).is_before(Version(2, 1)));
+        for (tag, may_be) in [("v2", true), ("v3.0.9", true), ("v3.1.0", false), ("v4", false), ("latest", true)] {
+            assert_eq!(Release::of(&format!("csi-x:{tag}"), WORDS).may_be_before(Version(3, 1)), may_be, "{tag}");
+        }
     }
 }

@@ -119,6 +119,17 @@ fn groups_of_snapshots_stay_on_or_off_whichever_version_said_so() {
 }
 
 #[test]
+fn a_sidecar_without_an_address_keeps_the_socket_of_its_default() {
+    let endpoint = |arguments: &str| {
+        let files = migrate(&wanted(&attacher(arguments))).files.unwrap();
+        let config: serde_json::Value = serde_yaml::from_str(&files.config).unwrap();
+        config["csi"]["endpoint"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(endpoint("[--leader-election]"), "/run/csi/socket");
+    assert_eq!(endpoint("[--csi-address=/csi/s]"), "/csi/s");
+}
+
+#[test]
 fn the_documents_table_of_defaults_is_the_one_in_the_code() {
     let document = include_str!("../../docs/compatibility.md");
     for sidecar in hosted() {

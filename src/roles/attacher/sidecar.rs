@@ -26,6 +26,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     at_end: None,
     probes: &[],
     overruled: &[],
+    returns: &[],
     advice: |_| None,
 };
 

@@ -28,6 +28,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     at_end: None,
     probes: &[ProbePort { key: "roles.liveness.listen", usual: Some(super::names::PORT), is_shared: true }],
     overruled: &[],
+    returns: &[],
     advice,
 };
 

@@ -9,7 +9,7 @@ use crate::config::defaults::{Kept, OldDefault, Version, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Advice, Gate, MadeAnew, Moved, Sidecar, Signs};
+use crate::config::sidecar::{Advice, Gate, LockedGate, MadeAnew, Moved, Return, Sidecar, Signs};
 
 use super::names;
 
@@ -26,7 +26,17 @@ pub const SIDECAR: Sidecar = Sidecar {
         Gate { name: "Topology", key: "roles.provisioner.topology" },
         Gate { name: "CrossNamespaceVolumeDataSource", key: "roles.provisioner.crossNamespaceSources" },
     ],
-    locked_gates: &[],
+    locked_gates: &[
+        LockedGate {
+            name: "HonorPVReclaimPolicy",
+            why: "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete, and nothing \
+                  switches that off here",
+        },
+        LockedGate {
+            name: "VolumeAttributesClass",
+            why: "a new claim that names a VolumeAttributesClass gets its parameters, and nothing switches that off here",
+        },
+    ],
     timeout: Duration::from_secs(10),
     defaults: DEFAULTS,
     // external-provisioner CHANGELOG-2.0: the flag `leader-election-type`, whose default was `endpoints`, is gone.
@@ -35,11 +45,39 @@ pub const SIDECAR: Sidecar = Sidecar {
     at_end: None,
     probes: &[],
     overruled: &[],
+    returns: RETURNS,
     advice,
 };
 
-/// With level 2 the capacity objects belong to the workload's `ReplicaSet`, and each roll-out creates another one.
-/// csi-provisioner adds its owner beside the one that it finds, and the API refuses that each time.
+/// It reads no journal, and its versions before 3.1 know nothing of the finalizer that keeps a `PersistentVolume` until its volume is
+/// deleted.
+const RETURNS: &[Return] = &[
+    Return {
+        before: None,
+        why: "until the journal is empty: csi-provisioner does not read it, and the volume that the driver is creating for a deleted \
+              claim would be leaked",
+        first: Some(
+            "until kubectl get configmap{place} -l csi-control-plane.io/journal={driver} -o json | jq -e '([.items[].data // {} | length] \
+             | add // 0) == 0'; do sleep 5; done",
+        ),
+        last: Some("kubectl delete configmap{place} -l csi-control-plane.io/journal={driver}"),
+    },
+    Return {
+        before: Some(Version(3, 1)),
+        why: "csi-provisioner before v3.1 never removes this finalizer: a PersistentVolume that has it would stay for ever once it is \
+              deleted",
+        first: None,
+        last: Some(
+            "kubectl get pv -o json | jq '.items |= map(select((.spec.csi.driver == \"{driver}\" or \
+             .metadata.annotations[\"pv.kubernetes.io/migrated-to\"] == \"{driver}\") and any(.metadata.finalizers[]?; . == \
+             \"external-provisioner.volume.kubernetes.io/finalizer\")) | .metadata.finalizers -= \
+             [\"external-provisioner.volume.kubernetes.io/finalizer\"])' | kubectl replace -f -",
+        ),
+    },
+];
+
+/// The capacity objects may belong to the workload's `ReplicaSet`, of which each roll-out brings another. csi-provisioner enters
+/// its owner beside the one that it finds, which the API refuses each time.
 fn advice(moved: &Moved<'_>) -> Option<Advice> {
     let capacity = moved.section.get("capacity");
     let says = |key: &str, value: Value| capacity.and_then(|capacity| capacity.get(key)) == Some(&value);
@@ -82,7 +120,8 @@ const DEFAULTS: &[OldDefault] = &[
     OldDefault {
         flag: "--feature-gates=HonorPVReclaimPolicy",
         kept: Kept::Never(
-            "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete",
+            "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete; for this each \
+             PersistentVolume gets the finalizer external-provisioner.volume.kubernetes.io/finalizer",
         ),
         values: &[
             since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
@@ -181,7 +220,7 @@ const FLAGS: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit`, `HonorPVReclaimPolicy` and `CSINodeExpandSecret` are always on; `VolumeAttributesClass` is always on, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it",
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit` and `CSINodeExpandSecret` are always on; so is `HonorPVReclaimPolicy`, which can't be switched off, and `VolumeAttributesClass`, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it",
     ),
     flag("provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name"),
 ];

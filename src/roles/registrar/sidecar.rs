@@ -26,6 +26,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     ),
     probes: &[ProbePort { key: "roles.registrar.healthListen", usual: None, is_shared: false }],
     overruled: &[],
+    returns: &[],
     advice: |_| None,
 };
 

@@ -34,6 +34,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     at_end: None,
     probes: &[],
     overruled: &[("resize-timeout", "timeout"), ("modify-timeout", "timeout")],
+    returns: &[],
     advice: |_| None,
 };
 

@@ -29,6 +29,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     at_end: None,
     probes: &[],
     overruled: &[],
+    returns: &[],
     advice: |_| None,
 };
 

@@ -1,0 +1,104 @@
+//! More manifests after those of public drivers: versions before and after each default that changed, hosted control planes, several drivers
+//! in one pod, and what cannot be moved. Each with all that people read.
+
+use super::tests::{fixture, wanted};
+use super::*;
+
+macro_rules! manifest {
+    ($name:literal) => {
+        include_str!(concat!("../../tests/migrate/", $name, ".yaml"))
+    };
+}
+
+/// A manifest that is refused, with all that people read.
+fn refused(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
+    let mut wanted = Wanted { folder: Some("moved".to_owned()), driver: None, ..wanted(text) };
+    change(&mut wanted);
+    let Outcome { report, files } = migrate(&wanted);
+    assert_eq!(files, None, "{name}");
+    assert_eq!(report.next, Vec::<String>::new(), "{name}: no step without files");
+    let told = format!("{}\n{report}", report.faults_text());
+    insta::with_settings!({ snapshot_path => "../../tests/migrate/snapshots", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!(name, told);
+    });
+}
+
+#[test]
+fn synology_from_before_the_finalizer_and_without_leader_election() {
+    fixture("synology", manifest!("synology"), |_| ());
+}
+
+#[test]
+fn oci_on_the_hosts_network_where_no_port_was_declared() {
+    fixture("oci", manifest!("oci"), |wanted| wanted.driver = Some("blockvolume.csi.oraclecloud.com".to_owned()));
+}
+
+#[test]
+fn nfs_with_the_port_of_its_probe_and_long_deadlines() {
+    fixture("nfs", manifest!("nfs"), |_| ());
+}
+
+#[test]
+fn juicefs_with_the_flags_of_a_provisioner_that_locks_an_endpoints_object() {
+    fixture("juicefs", manifest!("juicefs"), |wanted| {
+        wanted.workload = Some("deployment/juicefs-csi-controller".to_owned());
+    });
+}
+
+#[test]
+fn hcloud_with_the_socket_of_the_sidecars_default() {
+    fixture("hcloud", manifest!("hcloud"), |_| ());
+}
+
+#[test]
+fn ebs_of_a_hosted_control_plane() {
+    fixture("hosted-ebs", manifest!("hosted-ebs"), |wanted| wanted.driver = Some("ebs.csi.aws.com".to_owned()));
+}
+
+#[test]
+fn longhorn_as_a_running_cluster_prints_it() {
+    fixture("longhorn", manifest!("longhorn"), |wanted| wanted.driver = Some("driver.longhorn.io".to_owned()));
+}
+
+#[test]
+fn linstor_with_the_newest_sidecars_and_their_deadlines() {
+    fixture("resizer-deadlines", manifest!("resizer-deadlines"), |_| ());
+}
+
+#[test]
+fn the_first_of_two_drivers_of_a_pod_by_its_socket() {
+    fixture("two-drivers", manifest!("two-drivers"), |wanted| {
+        wanted.driver = Some("diskplugin.csi.example.com".to_owned());
+        wanted.socket = Some("/socketDir/csi.sock".to_owned());
+    });
+}
+
+#[test]
+fn the_second_of_two_drivers_is_moved_after_the_first() {
+    let first = Wanted {
+        driver: Some("diskplugin.csi.example.com".to_owned()),
+        socket: Some("unix:///socketDir/csi.sock".to_owned()),
+        ..wanted(manifest!("two-drivers"))
+    };
+    let left = migrate(&first).files.unwrap().workload;
+    fixture("two-drivers-second", &left, |wanted| {
+        wanted.driver = Some("nasplugin.csi.example.com".to_owned());
+        wanted.containers = vec!["external-nas-provisioner".to_owned()];
+    });
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_with_the_reason() {
+    let driver = |wanted: &mut Wanted| wanted.driver = Some("disk.example.com".to_owned());
+    refused("two-drivers-together", manifest!("two-drivers"), driver);
+    refused("two-drivers-unknown-container", manifest!("two-drivers"), |wanted| {
+        driver(wanted);
+        wanted.containers = vec!["external-disk-provisioner".to_owned(), "external-oss-provisioner".to_owned()];
+    });
+    refused("longhorn-deployer", manifest!("longhorn-deployer"), driver);
+    refused("not-rendered", manifest!("not-rendered"), driver);
+    refused("substituted", manifest!("substituted"), driver);
+    refused("gates-off", manifest!("gates-off"), driver);
+    refused("windows-node", manifest!("windows-node"), driver);
+    refused("oci-without-a-name", manifest!("oci"), |_| ());
+}
