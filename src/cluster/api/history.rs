@@ -42,6 +42,14 @@ struct WireChange {
     object: WireObject,
 }
 
+/// A change with the whole of its object.
+#[derive(Deserialize)]
+struct WireEnd {
+    #[serde(rename = "type")]
+    what: String,
+    object: serde_json::Value,
+}
+
 /// The object of a change; an error has a code instead of metadata.
 #[derive(Deserialize)]
 struct WireObject {
@@ -84,6 +92,35 @@ impl Api {
         Ok(History::Unknown)
     }
 
+    /// The last state of an object that is gone, by the API's own history since the version in which it was last seen. `None`: the server
+    /// no longer has that history, or knows of no end of the object.
+    pub async fn last_state<K: Object>(
+        &self,
+        name: &ObjectName,
+        uid: &str,
+        since: &str,
+    ) -> Result<Option<K>, ApiError> {
+        let url = self.kind_url::<K::Kind>(name);
+        let last = self.call_for(
+            Call {
+                verb: Verb::Watch,
+                resource: K::Kind::plural(&()).into_owned(),
+                object: name,
+                url: format!(
+                    "{url}?watch=true&resourceVersion={since}&fieldSelector=metadata.name%3D{}&timeoutSeconds={SECONDS}",
+                    name.name()
+                ),
+                content: None,
+            },
+            |body| matches!(end_of::<K>(body, uid), Ok(Some(_))),
+            |body| end_of(body, uid),
+        );
+        match last.await {
+            Err(error) if error.kind() == ApiErrorKind::Gone => Ok(None),
+            last => last,
+        }
+    }
+
     async fn told<K: Object>(&self, since: &str) -> Result<Told, ApiError> {
         let name = ObjectName::cluster("");
         let url = self.kind_url::<K::Kind>(&name);
@@ -102,6 +139,20 @@ impl Api {
         )
         .await
     }
+}
+
+/// The object with this uid as the body of a watch shows it when it was deleted.
+fn end_of<K: Object>(body: &[u8], uid: &str) -> Result<Option<K>, serde_json::Error> {
+    for change in serde_json::Deserializer::from_slice(body).into_iter::<WireEnd>() {
+        let WireEnd { what, object } = match change {
+            Err(error) if error.is_eof() => break,
+            change => change?,
+        };
+        if what == "DELETED" && object["metadata"]["uid"] == uid {
+            return serde_json::from_value(object).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// Reads the body of a watch: one change on each line. The last one may be cut off.
@@ -145,6 +196,24 @@ mod tests {
         let names: Vec<&str> = told.changed.keys().map(String::as_str).collect();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(told.changed["a"], ["u1".to_owned()].into());
+    }
+
+    #[test]
+    fn the_last_state_of_an_object_is_that_of_its_deletion() {
+        let line = |what: &str, uid: &str, policy: &str| {
+            format!(
+                r#"{{"type":"{what}","object":{{"metadata":{{"name":"a","uid":"{uid}","resourceVersion":"6"}},"spec":{{"driver":"d","deletionPolicy":"{policy}"}}}}}}"#
+            )
+        };
+        let body = [line("MODIFIED", "u1", "Delete"), line("DELETED", "u1", "Retain"), line("ADDED", "u2", "Delete")];
+        let end = |body: &[String], uid: &str| {
+            end_of::<crate::cluster::VolumeSnapshotContent>(body.join("\n").as_bytes(), uid).unwrap()
+        };
+        assert_eq!(end(&body, "u1").unwrap().deletion_policy, "Retain");
+        assert_eq!(end(&body[..1], "u1"), None, "it is still there, as far as this tells");
+        assert_eq!(end(&body, "u2"), None, "a namesake");
+        let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
+        assert_eq!(end(&[expired.to_owned()], "u1"), None);
     }
 
     #[test]

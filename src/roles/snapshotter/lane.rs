@@ -13,8 +13,10 @@ use crate::roles::role::RoleContext;
 
 use super::NAME;
 use super::config::SnapshotterSection;
+use super::content::across::Across;
 use super::content::call::Driven;
 use super::content::context::{Context, Stores};
+use super::content::elsewhere::Elsewhere;
 use super::content::memory::{ContentKey, Memory};
 use super::content::reconcile::Contents;
 use super::content::request::{NameRule, RequestRules};
@@ -31,13 +33,14 @@ pub(super) struct Shared {
     /// Contents that wait.
     pub(super) waiting: Arc<Waiting>,
     lines: Arc<KeyedLock<String>>,
+    across: Across,
 }
 
 impl Shared {
     /// Of a new term.
-    pub(super) fn new(role: &RoleContext) -> Self {
+    pub(super) fn new(role: &RoleContext, across: Across) -> Self {
         let waiting = Waiting::new(role.meter.clone(), role.driver.name.clone(), role.clock);
-        Self { waiting: Arc::new(waiting), lines: Arc::new(KeyedLock::new(role.clock)) }
+        Self { waiting: Arc::new(waiting), lines: Arc::new(KeyedLock::new(role.clock)), across }
     }
 }
 
@@ -87,11 +90,13 @@ impl<K: Driven> Lane<'_, K> {
             scope,
             section: section.clone(),
             stores: self.stores.clone(),
+            across: shared.across.clone(),
             rules,
             queue,
             lines: Arc::clone(&shared.lines),
             memory: Memory::default(),
             relisted: ListedOnce::default(),
+            elsewhere: Elsewhere::default(),
             failures: FailureLog::default(),
         })
     }

@@ -15,8 +15,10 @@ use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
 use super::config::SnapshotterSection;
+use super::content::across::Across;
 use super::content::context::{Context, Stores};
 use super::content::request::NameRule;
+use super::content::triggers;
 use super::group::presence::Presence;
 use super::lane::{self, Lane, Shared};
 use super::names;
@@ -51,7 +53,8 @@ impl Snapshotter {
         if term.unless_over(self.stores.synced()).await.is_err() {
             return Ok(());
         }
-        let shared = Shared::new(role);
+        let groups = self.groups.as_ref().map(|stores| stores.contents.clone());
+        let shared = Shared::new(role, Across { snapshots: self.stores.contents.clone(), groups });
         let cx = self.snapshots(role, node).context(role, &term, &self.section, &shared);
         info!(takes = cx.rules.takes, lists = cx.rules.lists, "serving snapshots");
         let mut controllers = Controllers::new(NAME, &role.board, &term);
@@ -143,6 +146,7 @@ fn serve_groups(
         }
         let mut controllers = Controllers::new(NAME, &board, &term);
         lane::work(&cx, "Groups of snapshots to take, look up and delete", &mut controllers);
+        triggers::follow_members(&cx, &mut controllers);
         controllers.task("groups", {
             let cx = Arc::clone(&cx);
             async move { presence.follow(&cx.scope, &cx.stores).await }

@@ -355,3 +355,27 @@ impl World {
         self.driver().calls_of(Method::CreateSnapshot).len()
     }
 }
+
+/// Somebody has made a content of his own for a snapshot of a group: the driver would delete that with the group.
+#[tokio::test]
+async fn a_group_waits_with_its_deletion_for_a_content_that_somebody_has_made_for_one_of_its_snapshots() {
+    for policy in ["Delete", "Retain"] {
+        let (world, _habits) = grouping(|_| {}).await;
+        let _daemon = world.snapshotter(slow()).await;
+        let cut = world.cut_group_anew().await;
+        let content = world.group_ready(&cut).await;
+        let member = content["status"]["volumeSnapshotInfoList"][1]["snapshotHandle"].as_str().unwrap().to_owned();
+        let kept = json!({"spec": {"deletionPolicy": policy}});
+        let theirs = world.content_by_hand("theirs", json!({"snapshotHandle": member}), kept).await;
+        world.content_until(&theirs, "ready", is_ready).await;
+        world.delete_group(&cut).await;
+        world.told_on(GROUP_CONTENT, &cut.content, "GroupSnapshotDeleteError", &theirs).await;
+        let content = world.look(GROUP_CONTENT, &cut.content).await;
+        assert!(is_going(&content) && has_finalizer(&content, BOUND));
+        assert!(world.group_deletions().is_empty() && world.driver().state().snapshots().contains_key(&member));
+        // Nothing but its end wakes the group: the back-off is longer than any test.
+        world.delete_installed(CONTENT, &theirs).await;
+        world.group_gone(&cut).await;
+        assert_eq!((world.group_deletions().len(), world.deletions().len()), (1, 0), "{policy}");
+    }
+}

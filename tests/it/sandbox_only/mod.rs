@@ -11,6 +11,7 @@ mod resizes;
 mod rights;
 mod snapshot_habits;
 mod snapshots;
+mod snapshots_kept;
 mod sources;
 mod terms;
 mod traces;

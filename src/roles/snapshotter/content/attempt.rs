@@ -26,6 +26,17 @@ impl Operation {
     pub const ALL: [Self; 3] = [Self::Create, Self::Ready, Self::Delete];
 }
 
+/// How a content ended that was removed by force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentEnd {
+    /// Its policy was `Delete`.
+    Delete,
+    /// Its policy was another one.
+    Retain,
+    /// The API no longer says.
+    Unknown,
+}
+
 /// Why the operation has failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
@@ -60,6 +71,12 @@ pub struct Progress {
     pub is_others: bool,
     /// The contents were listed since the attempt began.
     pub is_listed: bool,
+    /// How the content ended, where the API's history was read.
+    pub end: Option<ContentEnd>,
+    /// The contents of all nodes were read.
+    pub is_sought: bool,
+    /// Of them one that names the snapshot, by kind and name, and is not in the cache of this node.
+    pub named_elsewhere: Option<String>,
     /// The snapshot exists.
     pub found: Option<Found>,
     /// What has failed. The attempt only records it, and ends.
@@ -99,6 +116,10 @@ pub enum Done {
     Others,
     /// The contents were listed.
     Listed,
+    /// How the content ended.
+    End(ContentEnd),
+    /// The contents of all nodes were read: this one of them names the snapshot, too.
+    Sought(Option<String>),
     /// The snapshot exists.
     Found(Found),
     /// The operation has failed.
@@ -174,6 +195,8 @@ impl State {
             Done::Gone => progress.is_gone = true,
             Done::Others => progress.is_others = true,
             Done::Listed => progress.is_listed = true,
+            Done::End(end) => progress.end = Some(end),
+            Done::Sought(named) => (progress.is_sought, progress.named_elsewhere) = (true, named),
             // The turns are over with the call.
             Done::Found(found) => {
                 progress.found = Some(found);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Api, BY_HANDLE, Cache, ObjectName};
+use crate::cluster::{Api, BY_HANDLE, Cache, Cached as _, Object as _, ObjectName, VolumeGroupSnapshotContent};
 use crate::election::TermOver;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::freshness::ListedOnce;
@@ -10,8 +10,12 @@ use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::{KeyedLock, TermScope};
 use crate::roles::snapshotter::config::SnapshotterSection;
 
+use super::across::{self, Across};
 use super::decide::{Phase, phase};
+use super::elsewhere::Elsewhere;
+use super::error::Needed;
 use super::facts::{self, ClassView};
+use super::found::Found;
 use super::intent;
 use super::kind::Content;
 use super::memory::{ContentKey, Memory};
@@ -57,6 +61,8 @@ pub struct Context<K: Content> {
     pub section: SnapshotterSection,
     /// What the cluster looks like.
     pub stores: Stores<K>,
+    /// The contents of both kinds.
+    pub across: Across,
     /// The rules of the decisions.
     pub rules: Rules,
     /// The contents to be worked.
@@ -68,6 +74,8 @@ pub struct Context<K: Content> {
     pub memory: Memory<K>,
     /// Whether the contents were listed since the term began.
     pub relisted: ListedOnce,
+    /// The contents of other nodes, and of none.
+    pub elsewhere: Elsewhere,
     /// Contents that wait.
     pub waiting: Arc<Waiting>,
     /// Which failures are worth a line in the log.
@@ -180,8 +188,8 @@ impl<K: Content> Context<K> {
         self.stores.contents.all().into_iter().find(is_namesake)
     }
 
-    /// Another content that needs the snapshot which is to be deleted with the content of `now`. One that has it deleted as well, at
-    /// this moment, does not need it.
+    /// Another content that needs the snapshot which is to be deleted with the content of `now`, by kind and name: one that names it,
+    /// unless it has it deleted as well, at this moment; or the content of a group that it is of.
     pub fn named_by(&self, now: &Objects<K>) -> Option<String> {
         let handle = facts::handle(&*now.content).filter(|_| now.exists && facts::is_deleting(&*now.content))?;
         let deletes = |other: &Arc<K>| {
@@ -190,7 +198,9 @@ impl<K: Content> Context<K> {
         };
         let needs = |other: &Arc<K>| other.meta().uid != now.content.meta().uid && !deletes(other);
         let others = self.stores.contents.find(BY_HANDLE, handle);
-        others.iter().find(|other| needs(other)).map(|other| other.meta().name.to_string())
+        let other = others.iter().find(|other| needs(other)).map(|other| format!("{} {}", K::KIND, other.meta().name));
+        let group = || Some(format!("{} {}", VolumeGroupSnapshotContent::KIND, self.group_of(handle)?));
+        other.or_else(group)
     }
 
     /// Whether somebody has put a copy of a content that is gone into the cluster.
@@ -212,6 +222,52 @@ impl<K: Content> Context<K> {
             if !has_asked {
                 self.add(&self.about(heir, true), Cause::Changed);
             }
+        }
+    }
+
+    /// A snapshot of the group of `now` that another content needs. `found`: the group of a content that is gone.
+    pub fn needed_member(&self, now: &Objects<K>, found: Option<&Found>) -> Option<Needed> {
+        if !K::NAMES.is_group || (now.exists && !facts::is_deleting(&*now.content)) {
+            return None;
+        }
+        let found = found.filter(|_| !now.exists);
+        let handle = found.map_or_else(|| facts::handle(&*now.content), |found| Some(found.handle.as_str()))?;
+        let members = found.map_or_else(
+            || now.content.members(),
+            |found| found.members.iter().map(|member| member.snapshot_handle.clone()).collect(),
+        );
+        members.into_iter().find_map(|snapshot| {
+            let named = self.across.snapshots.find(BY_HANDLE, &snapshot);
+            let content = named.iter().find(|content| across::keeps(content, handle))?.meta().name.to_string();
+            Some(Needed { snapshot, content })
+        })
+    }
+
+    /// The group that a snapshot with this id is of, if its content lives.
+    pub(super) fn group_of(&self, snapshot: &str) -> Option<String> {
+        let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group)?.all();
+        let holds = |group: &&Arc<VolumeGroupSnapshotContent>| {
+            !facts::is_deleting(&***group) && group.members().iter().any(|member| member == snapshot)
+        };
+        groups.iter().find(holds).map(|group| group.meta().name.to_string())
+    }
+
+    /// The groups that are being deleted and that a snapshot with this id is of.
+    pub fn going_groups_of(&self, snapshot: &str) -> Vec<Arc<K>> {
+        let holds = |content: &Arc<K>| {
+            facts::is_deleting(&**content) && content.members().iter().any(|member| member == snapshot)
+        };
+        let mut groups = self.stores.contents.all();
+        groups.retain(holds);
+        groups
+    }
+
+    /// Waits for a list of all contents that a deletion depends on.
+    pub async fn listed(&self) {
+        if K::NAMES.is_group && !self.across.snapshots.is_absent() {
+            futures::join!(self.stores.contents.relisted(), self.across.snapshots.relisted());
+        } else {
+            self.stores.contents.relisted().await;
         }
     }
 }

@@ -22,7 +22,7 @@ use super::intent;
 use super::kind::{Class, Content};
 use super::look_up::{self, LookUp};
 use super::status;
-use super::view::{Rules, Step, View, Wait};
+use super::view::{Kept, Rules, Step, View, Wait};
 use super::{create, delete, orphan};
 
 /// The row of spec 4.1 that a content is at.
@@ -108,7 +108,9 @@ pub fn next_step<K: LookUp>(view: &View<'_, K>) -> Step {
     if !view.exists {
         return orphan::step(view).unwrap_or_else(|(operation, reason)| Step::Fail(operation, reason));
     }
-    if let Some(step) = view.progress.found.as_ref().and_then(|found| record(view, found)) {
+    if let Some(found) = &view.progress.found
+        && let Some(step) = earlier(view, found).or_else(|| record(view, found))
+    {
         return step;
     }
     let step = match phase(view.content, view.class, view.rules, view.known.unanswered.is_some()) {
@@ -127,6 +129,23 @@ pub fn next_step<K: LookUp>(view: &View<'_, K>) -> Step {
 
 fn foreign<C: Class>(class: ClassView<'_, C>) -> String {
     if let ClassView::Foreign(class) = class { class.driver().to_owned() } else { String::new() }
+}
+
+/// What to do with a snapshot that was taken before the content was made, which bore the mark of another program and no request: the
+/// content may be a copy, and the snapshot one that people have kept. A content for which that program had called the driver has a
+/// younger one.
+fn earlier<K: Content>(view: &View<'_, K>, found: &Found) -> Option<Step> {
+    let content = view.content;
+    let is_inherited = view.known.unanswered.as_ref().is_some_and(|asked| asked.is_inherited);
+    if !is_inherited || facts::stored_handle(content).is_some() || orphan::is_younger(found, view.known.asked_since) {
+        return None;
+    }
+    let is_over = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
+    Some(if is_over && facts::is_protected(content) {
+        Step::ReleaseKept(Kept::Earlier(found.handle.clone()))
+    } else {
+        Step::Wait(Wait::Earlier(found.handle.clone()))
+    })
 }
 
 /// What is still to be written of the driver's answer: the status, then the mark.
@@ -186,3 +205,7 @@ fn after_failure<K: Content>(view: &View<'_, K>) -> Step {
 #[cfg(test)]
 #[path = "decide_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "decide_kept_tests.rs"]
+mod kept_tests;

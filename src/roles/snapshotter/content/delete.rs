@@ -27,12 +27,19 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     match handle_to_delete(view) {
         None if may_leave_one(view) => Ok(Step::NameLeftovers),
         None => Ok(Step::Release),
-        Some(handle) => match &view.known.named_by {
+        Some(handle) => match (named_by(view), &view.known.needed_member) {
             // The other one has it deleted, if that is its policy, when it goes.
-            Some(other) => Ok(Step::ReleaseKept(Kept::NamedBy(other.clone()))),
-            None => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
+            (Some(other), _) => Ok(Step::ReleaseKept(Kept::NamedBy(other.clone()))),
+            // The driver deletes a group as a whole.
+            (None, Some(needed)) => Err((Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone()))),
+            (None, None) => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
         },
     }
+}
+
+/// Another content that names the snapshot, in this node's cache or elsewhere.
+fn named_by<'a, K: Content>(view: &View<'a, K>) -> Option<&'a String> {
+    view.known.named_by.as_ref().or(view.progress.named_elsewhere.as_ref())
 }
 
 /// The snapshot that goes with the content.
@@ -63,6 +70,10 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
     let is_listed = if view.exists { view.known.is_relisted } else { view.progress.is_listed };
     if !is_listed {
         return Ok(Step::Relist);
+    }
+    // The cache of a node has the contents of that node alone.
+    if view.rules.node.is_some() && !view.progress.is_sought {
+        return Ok(Step::Seek(doomed.handle));
     }
     let turns = doomed.turns();
     if !view.progress.snapshot_turns.iter().map(SnapshotLock::snapshot_id).eq(turns.iter().map(String::as_str)) {

@@ -7,6 +7,15 @@ use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 use crate::roles::snapshotter::secrets::SecretFault;
 
+/// A snapshot of a group that somebody needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// The driver's id of the snapshot.
+    pub snapshot: String,
+    /// The name of the `VolumeSnapshotContent` that names it.
+    pub content: String,
+}
+
 /// Why a content cannot be worked as things stand, or why the driver's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidSnapshot {
@@ -69,6 +78,14 @@ pub enum InvalidSnapshot {
         /// Which one it names now.
         answered: String,
     },
+    /// A group cannot be deleted while somebody needs one of its snapshots.
+    #[error(
+        "its snapshot {} is also that of VolumeSnapshotContent {}, which keeps it. Delete that content, or set its deletionPolicy to \
+         Delete if it belongs to the group, or set the deletionPolicy of this one to Retain",
+        .0.snapshot,
+        .0.content
+    )]
+    MemberNeeded(Needed),
     /// The driver takes no snapshots.
     #[error("driver {driver} does not have the capability {capability}")]
     Unsupported {
@@ -98,6 +115,10 @@ pub const LOAD_DELETION_SECRET: Op =
 pub const BEGIN: Op = Op("cannot mark the content as begun");
 /// The content is read before the driver is asked: the cache alone is not trusted with that.
 pub const CONFIRM: Op = Op("cannot read the content to confirm it before the driver is asked");
+/// What was written last on a content that was removed by force.
+pub const READ_END: Op = Op("cannot read which deletionPolicy the content had in the end");
+/// All contents are read before a node's snapshot is deleted.
+pub const SEEK: Op = Op("cannot see whether a content of another node, or of none, names the snapshot");
 /// The content is read again after a conflict.
 pub const REFRESH: Op = Op("cannot read the content again after a conflict");
 /// The driver's answer goes into the status.
@@ -124,6 +145,7 @@ impl Reason for InvalidSnapshot {
             Self::NotListed(_) | Self::NoSuchGroup(_) => "NotListed",
             Self::OddAnswer(_) | Self::OddMembers(_) => "OddAnswer",
             Self::OtherSnapshot { .. } => "OtherSnapshot",
+            Self::MemberNeeded(_) => "MemberNeeded",
             Self::Unsupported { .. } => "Unsupported",
             Self::Replaced(_) => "Replaced",
         }

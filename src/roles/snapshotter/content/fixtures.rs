@@ -91,5 +91,5 @@ pub(super) fn asked() -> Asked {
     let volumes = ["vol-1".to_owned()];
     let intent = super::intent::Intent::new("content-uid", DRIVER, &name, &volumes, &parameters, Some(class)).to_text();
     let request = Request { name, sources: vec!["vol-1".into()], parameters };
-    Asked { request, intent, is_as_recorded: true }
+    Asked { request, intent, is_as_recorded: true, is_inherited: false }
 }

@@ -42,6 +42,10 @@ pub struct Intent {
     pub parameters: Option<BTreeMap<String, String>>,
     /// Of name, source volumes and parameters.
     pub digest: String,
+    /// The content bore a mark and no request when this was written: another program had called the driver for it, or for the content
+    /// that it is a copy of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_inherited: bool,
 }
 
 /// The class of an intent, for people.
@@ -96,7 +100,14 @@ impl Intent {
             class,
             parameters: fits.then(|| parameters.clone()),
             digest: digest(name, sources, parameters),
+            is_inherited: false,
         }
+    }
+
+    /// The same for a content that bore a mark already.
+    #[must_use]
+    pub fn inherited(self, is_inherited: bool) -> Self {
+        Self { is_inherited, ..self }
     }
 
     /// As the annotation has it. All of it is text, so it can be written.
@@ -150,6 +161,12 @@ pub fn is_copied(content: &impl Content) -> bool {
     let Some(text) = content.meta().annotation(names::ANNOTATION_SNAPSHOTTING) else { return false };
     let is_of_another = |read: WrittenFor| read.uid != *content.meta().uid;
     facts::given_handle(content).is_none() && serde_json::from_str(text).is_ok_and(is_of_another)
+}
+
+/// Whether the request on a content was written beside a mark of somebody else. See [`Intent::is_inherited`].
+pub fn is_inherited(content: &impl Content) -> bool {
+    let text = content.meta().annotation(names::ANNOTATION_SNAPSHOTTING);
+    text.is_some_and(|text| serde_json::from_str(text).is_ok_and(|intent: Intent| intent.is_inherited))
 }
 
 /// Whether some configuration makes this name of the uid: a prefix, a dash, and the uid, or the first of its digits.

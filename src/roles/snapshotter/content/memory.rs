@@ -55,6 +55,8 @@ pub struct Unanswered<K> {
     pub found: Option<Found>,
     /// Rung when mark, request or finalizer were taken off the content.
     pub wiped: Arc<Notify>,
+    /// Only a list has shown that the content is gone: what somebody wrote on it last is not known.
+    pub is_end_unseen: bool,
 }
 
 /// The looks at a snapshot that is not ready.
@@ -115,6 +117,7 @@ impl<K: Content> Memory<K> {
             since: content.meta().creation_timestamp,
             found: None,
             wiped: Arc::default(),
+            is_end_unseen: false,
         });
         entry.asked = asked.clone();
         entry.content = Arc::clone(content);
@@ -166,6 +169,13 @@ impl<K: Content> Memory<K> {
             if is_wiped {
                 entry.wiped.notify_one();
             }
+        }
+    }
+
+    /// A list has shown that the content is gone, and no watch has shown what became of it before.
+    pub fn end_unseen(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.is_end_unseen = true;
         }
     }
 

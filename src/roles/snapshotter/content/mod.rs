@@ -11,14 +11,18 @@
 //! attempt.rs     what one attempt knows: pure               memory.rs    what a term remembers
 //! perform.rs, objects.rs, call.rs   the steps' I/O          reconcile.rs, triggers.rs, report.rs, waiting.rs
 //! leftovers.rs   snapshots that a refusal may have left over
+//! elsewhere.rs   the contents that the daemon of a node does not watch
+//! across.rs      what groups and the contents of their snapshots mean for each other
 //! ```
 
+pub mod across;
 pub mod attempt;
 pub mod call;
 pub mod context;
 mod create;
 pub mod decide;
 mod delete;
+pub mod elsewhere;
 pub mod error;
 pub mod facts;
 #[cfg(test)]

@@ -7,10 +7,11 @@ use crate::cluster::Patch;
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::{self, Op};
 
-use super::attempt::Done;
+use super::attempt::{ContentEnd, Done};
 use super::context::{Context, Objects};
 use super::decide::is_ours;
-use super::error::{BEGIN, CONFIRM, InvalidSnapshot, Stop};
+use super::error::{BEGIN, CONFIRM, InvalidSnapshot, READ_END, SEEK, Stop};
+use super::facts;
 use super::kind::Content;
 use super::request::Asked;
 use super::writes;
@@ -47,6 +48,26 @@ pub(super) async fn confirm<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Re
     cx.stores.contents.apply_own_write(found);
     cx.memory.confirmed.note(now.uid());
     Ok(Done::Confirmed)
+}
+
+/// Looks for another content with this snapshot, in the whole cluster.
+pub(super) async fn seek<K: Content>(cx: &Context<K>, now: &Objects<K>, handle: &str) -> Result<Done, Stop> {
+    let api = cx.api()?;
+    let keepers = cx.scope.term.unless_over(cx.elsewhere.keepers::<K>(&api, &cx.rules.request.driver)).await?;
+    let keepers = keepers.map_err(|error| SEEK.failed(error))?;
+    let other = keepers.get(handle).into_iter().flatten().find(|(uid, _)| uid != now.uid());
+    Ok(Done::Sought(other.map(|(_, name)| format!("{} {name}", K::KIND))))
+}
+
+/// Reads from the API's history which policy the content had when it was removed.
+pub(super) async fn read_end<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
+    let (api, since) = (cx.api()?, now.content.meta().resource_version.clone().unwrap_or_default());
+    let end = cx.scope.term.unless_over(api.last_state::<K>(&now.name(), now.uid(), &since)).await?;
+    Ok(Done::End(match end.map_err(|error| READ_END.failed(error))? {
+        None => ContentEnd::Unknown,
+        Some(last) if facts::is_policy_delete(&last) => ContentEnd::Delete,
+        Some(_) => ContentEnd::Retain,
+    }))
 }
 
 /// Writes to the content. Says whether that has removed the last finalizer of a content that is being deleted: such a content is gone.

@@ -4,7 +4,7 @@
 //! What stands on a content may be a copy from the time before people kept the snapshot: its request then finds the snapshot that they
 //! kept. So only a snapshot that was taken after the content was made is deleted. All others are left, and reported.
 
-use super::attempt::Operation;
+use super::attempt::{ContentEnd, Operation};
 use super::facts;
 use super::found::Found;
 use super::kind::Content;
@@ -33,7 +33,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::Abandon(Left::Deleted));
     }
     // One with the same name gets the same snapshot, and keeps it.
-    if known.has_heir {
+    if known.has_heir || view.progress.named_elsewhere.is_some() {
         return Ok(Step::Abandon(Left::ToHeir));
     }
     if let Some(found) = &view.progress.found {
@@ -42,6 +42,18 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         }
         if known.has_copy || !is_younger(found, known.asked_since) {
             return Ok(Step::Abandon(Left::MaybeKept));
+        }
+        // A user may have changed the policy while no watch told of it, and removed the content then.
+        if view.progress.is_listed && known.is_end_unseen {
+            match view.progress.end {
+                None => return Ok(Step::ReadEnd),
+                Some(ContentEnd::Delete) => {}
+                Some(ContentEnd::Retain) => return Ok(Step::Abandon(Left::Retained)),
+                Some(ContentEnd::Unknown) => return Ok(Step::Abandon(Left::EndUnknown)),
+            }
+        }
+        if known.needed_member.is_some() {
+            return Ok(Step::Abandon(Left::MemberNeeded));
         }
         let members = found.members.iter().map(|member| member.snapshot_handle.clone()).collect();
         return delete::ask(view, Doomed { handle: found.handle.clone(), members });
@@ -57,7 +69,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
 }
 
 /// Whether the snapshot was taken after the content was made that asked for it first, as far as both times are known.
-fn is_younger(found: &Found, asked_since: Option<Moment>) -> bool {
+pub(super) fn is_younger(found: &Found, asked_since: Option<Moment>) -> bool {
     let earliest = |made: Moment| made.timestamp().as_nanosecond() - ROUNDING;
     found.is_dated && asked_since.is_some_and(|made| i128::from(found.creation_time) >= earliest(made))
 }

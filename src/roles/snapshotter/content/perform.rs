@@ -20,7 +20,7 @@ use super::found::Found;
 use super::kind::Content;
 use super::leftovers;
 use super::memory::ContentKey;
-use super::objects::{confirm, patch_content, patch_status};
+use super::objects::{self, confirm, patch_content, patch_status};
 use super::request::Asked;
 use super::status;
 use super::texts;
@@ -64,13 +64,14 @@ pub(super) async fn perform<K: Driven>(
         Step::Confirm => confirm(cx, now).await,
         Step::Relist => {
             if now.exists {
-                let listed = cx.relisted.wait(|| cx.stores.contents.relisted());
-                attempt.park(&cx.scope.term, listed).await?;
+                attempt.park(&cx.scope.term, cx.relisted.wait(|| cx.listed())).await?;
             } else {
-                attempt.park(&cx.scope.term, cx.stores.contents.relisted()).await?;
+                attempt.park(&cx.scope.term, cx.listed()).await?;
             }
             Ok(Done::Listed)
         }
+        Step::ReadEnd => objects::read_end(cx, now).await,
+        Step::Seek(handle) => objects::seek(cx, now, &handle).await,
         Step::Create(asked) => call::create(cx, now, state, &asked, attempt).await,
         Step::Assume(handle) => Ok(call::assume(cx, handle)),
         Step::LookUp(handle) => K::look_up(cx, now, state, &handle).await,

@@ -98,6 +98,18 @@ pub fn is_given_up<K: Content>(old: &K, new: &K) -> bool {
     facts::has_mark(old) && !facts::has_mark(new) && facts::has_intent(new)
 }
 
+/// Whether a request beside somebody else's mark was taken off the content: people do so to let it have an older snapshot.
+pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
+    intent::is_inherited(old) && !intent::is_inherited(new)
+}
+
+/// The snapshot whose content may no longer keep the group that it is of: the content is gone, or somebody has changed it.
+pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&str> {
+    let old = change.old.as_deref()?;
+    let is_same = change.new.as_deref().is_some_and(|new| !is_turned(old, new));
+    facts::handle(old).filter(|_| !is_same)
+}
+
 /// The class whose contents must be looked at again: it is there now, or says something else.
 pub fn class_turns<C: Class>(change: &Change<C>) -> Option<&str> {
     let new = change.new.as_deref()?;
@@ -210,6 +222,22 @@ mod tests {
         ] {
             assert_ne!(first, of(&content(patch.clone()), Phase::Create), "{patch}");
         }
+    }
+
+    #[test]
+    fn a_content_that_goes_or_changes_may_let_the_group_of_its_snapshot_go() {
+        let named = super::super::fixtures::content_value(json!({ "status": { "snapshotHandle": "snap-1" } }));
+        let mut touched = named.clone();
+        touched["metadata"]["resourceVersion"] = json!("8");
+        let mut going = named.clone();
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let of = |old: Option<&Value>, new: Option<&Value>| {
+            may_let_go::<VolumeSnapshotContent>(&change(old, new)).map(str::to_owned)
+        };
+        assert_eq!(of(Some(&named), None).as_deref(), Some("snap-1"));
+        assert_eq!(of(Some(&named), Some(&going)).as_deref(), Some("snap-1"));
+        assert_eq!(of(Some(&named), Some(&touched)), None);
+        assert_eq!(of(None, Some(&named)), None);
     }
 
     #[test]

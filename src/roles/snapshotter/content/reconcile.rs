@@ -44,10 +44,13 @@ impl<K: Driven> Contents<K> {
     fn known(&self, now: &Objects<K>, state: &State) -> Known {
         let (memory, uid) = (&self.0.memory, now.uid());
         let handle = state.progress.found.as_ref().map(|found| found.handle.as_str());
-        let (unanswered, since) = memory.unanswered(uid).map(|it| (it.asked, it.since)).unzip();
+        let unanswered = memory.unanswered(uid);
+        let is_end_unseen = unanswered.as_ref().is_some_and(|it| it.is_end_unseen);
+        let (unanswered, since) = unanswered.map(|it| (it.asked, it.since)).unzip();
         Known {
             unanswered,
             asked_since: since.flatten(),
+            is_end_unseen,
             is_relisted: self.0.relisted.is_done(),
             is_refused: memory.refused.has(uid),
             is_deleted: memory.deleted.has(uid),
@@ -57,6 +60,7 @@ impl<K: Driven> Contents<K> {
             pause_left: memory.pause_left(uid, state.started),
             has_heir: !now.exists && self.0.has_heir(&now.content, handle),
             named_by: self.0.named_by(now),
+            needed_member: self.0.needed_member(now, state.progress.found.as_ref()),
             has_copy: !now.exists && self.0.has_copy(&now.content),
             is_kind_absent: self.0.stores.contents.is_absent(),
         }
@@ -217,6 +221,20 @@ impl<K: Driven> Contents<K> {
                     "it is a copy: the request on it was written for another {}, in this cluster or in another one, whose snapshot \
                      may be in use. Nothing is taken or deleted for it. If it is to have a snapshot of its own, remove the \
                      annotations {} and {ANNOTATION_SNAPSHOTTING}; else delete it, which leaves the storage as it is",
+                    K::KIND,
+                    K::NAMES.mark,
+                );
+                cx.tell_of_copy(now, &says);
+                others(&says)
+            }
+            Wait::Earlier(handle) => {
+                // What the user changes counts, and not what is remembered.
+                cx.memory.settle(now.uid());
+                let says = format!(
+                    "another program had marked it as begun, and the driver has the {} {handle} for it, which was taken before this {} \
+                     was made: it may be a copy, and the {0} somebody else's. It is neither taken over nor deleted. If this one is to have \
+                     it, remove the annotations {} and {ANNOTATION_SNAPSHOTTING}; else delete it, which leaves the storage as it is",
+                    K::NAMES.word,
                     K::KIND,
                     K::NAMES.mark,
                 );

@@ -82,8 +82,11 @@ impl<K: Content> Context<K> {
         let (word, handle) = (K::NAMES.word, facts::handle(&*now.content).unwrap_or_default());
         let note = match kept {
             Kept::NamedBy(other) => format!(
-                "the {word} {handle} is kept, because the {} {other} names it, too. It is deleted when that one is, if its policy \
-                 says so",
+                "the {word} {handle} is kept, because the {other} names it, too. It is deleted when that one is, if its policy says \
+                 so"
+            ),
+            Kept::Earlier(handle) => format!(
+                "the {word} {handle} is kept, because it was taken before this {} was made: it may be somebody else's",
                 K::KIND
             ),
             Kept::OfAnother => format!(
@@ -215,6 +218,20 @@ impl<K: Content> Context<K> {
             Left::Retained => {
                 ("left", format!("{name} was removed during {call}: its {word} {handle} is kept, as its policy says"))
             }
+            Left::EndUnknown => (
+                "left",
+                format!(
+                    "{name} was removed during {call}: its {word} {handle} is kept, because the API no longer says which \
+                     deletionPolicy {name} had in the end. If nobody needs it, delete it at the storage"
+                ),
+            ),
+            Left::MemberNeeded => (
+                "left",
+                format!(
+                    "{name} was removed during {call}: its {word} {handle} is kept, because a VolumeSnapshotContent names one of its \
+                     snapshots. If nobody needs it any more, delete it at the storage"
+                ),
+            ),
             Left::MaybeKept => (
                 "left",
                 format!(

@@ -84,6 +84,9 @@ pub struct Asked {
     pub intent: String,
     /// Whether the request is the one that the annotation records. Otherwise no error is the final answer to that one.
     pub is_as_recorded: bool,
+    /// Whether the content bore a mark of somebody else before the request was recorded: a snapshot that is older than the content was
+    /// then taken for another one.
+    pub is_inherited: bool,
 }
 
 /// The request for a content: the one that it records, else the one that its class says now.
@@ -99,15 +102,16 @@ pub fn plan<K: Content>(
     // One that does not count is written over, and the log says so.
     let recorded = intent::read(content, &rules.driver).unwrap_or_default();
     match recorded {
-        Some(Intent { name, parameters: Some(parameters), .. }) => {
+        Some(Intent { name, parameters: Some(parameters), is_inherited, .. }) => {
             let intent = recorded_text(content);
-            Ok(Asked { request: Request { name, sources, parameters }, intent, is_as_recorded: true })
+            Ok(Asked { request: Request { name, sources, parameters }, intent, is_as_recorded: true, is_inherited })
         }
         Some(recorded) => {
             let (parameters, _) = of_class(content, class, rules)?;
             let is_as_recorded = intent::digest(&recorded.name, &sources, &parameters) == recorded.digest;
+            let (intent, is_inherited) = (recorded_text(content), recorded.is_inherited);
             let request = Request { name: recorded.name, sources, parameters };
-            Ok(Asked { request, intent: recorded_text(content), is_as_recorded })
+            Ok(Asked { request, intent, is_as_recorded, is_inherited })
         }
         None => {
             let uid = content.owner().uid.as_str();
@@ -116,9 +120,10 @@ pub fn plan<K: Content>(
             }
             let (parameters, class) = of_class(content, class, rules)?;
             let name = rules.names.name(uid);
-            let intent =
-                Intent::new(&content.meta().uid, &rules.driver, &name, &sources, &parameters, Some(class)).to_text();
-            Ok(Asked { request: Request { name, sources, parameters }, intent, is_as_recorded: true })
+            let is_inherited = facts::has_mark(content);
+            let intent = Intent::new(&content.meta().uid, &rules.driver, &name, &sources, &parameters, Some(class));
+            let intent = intent.inherited(is_inherited).to_text();
+            Ok(Asked { request: Request { name, sources, parameters }, intent, is_as_recorded: true, is_inherited })
         }
     }
 }

@@ -37,6 +37,19 @@ pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, co
     });
 }
 
+/// Wakes groups whose deletion waits for a content that needs one of their snapshots.
+pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context<K>>, controllers: &mut Controllers) {
+    controllers.on(&cx.across.snapshots, {
+        let cx = Arc::clone(cx);
+        move |change| {
+            let Some(snapshot) = predicates::may_let_go(change) else { return };
+            for group in cx.going_groups_of(snapshot) {
+                cx.wake(&group, Cause::Changed);
+            }
+        }
+    });
+}
+
 /// Looks at every content, in case a wake-up was ever missed.
 pub(in crate::roles::snapshotter) fn look_at_all<K: Content>(cx: &Context<K>) {
     for content in cx.stores.contents.all() {
@@ -48,6 +61,9 @@ fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
     if let Some(old) = &change.old
         && change.new.as_deref().is_none_or(|new| new.meta().uid != old.meta().uid)
     {
+        if change.origin == Origin::Relist {
+            cx.memory.end_unseen(&old.meta().uid);
+        }
         gone(old, cx);
     }
     let Some(new) = &change.new else { return };
@@ -60,7 +76,9 @@ fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
     }
     let is_wiped = change.origin != Origin::OwnWrite && predicates::is_wiped(&**new);
     cx.memory.see(new, is_wiped);
-    let is_turned = change.old.as_deref().is_none_or(|old| predicates::is_turned(old, &**new));
+    let is_turned = change.old.as_deref().is_none_or(|old| {
+        predicates::is_turned(old, &**new) || (change.origin != Origin::OwnWrite && predicates::is_freed(old, &**new))
+    });
     if is_turned || (is_wiped && cx.memory.is_unanswered(&new.meta().uid)) {
         cx.wake(new, Cause::Changed);
     }

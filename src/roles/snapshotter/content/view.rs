@@ -7,7 +7,7 @@ use crate::cluster::{Moment, SecretRef};
 use crate::roles::snapshotter::secrets::{self, SecretFault};
 
 use super::attempt::{Operation, Progress};
-use super::error::InvalidSnapshot;
+use super::error::{InvalidSnapshot, Needed};
 use super::facts::ClassView;
 use super::found::Found;
 use super::intent;
@@ -42,6 +42,8 @@ pub struct Known {
     pub unanswered: Option<Asked>,
     /// When the content was made for which the driver was asked first: a snapshot that is older was there before.
     pub asked_since: Option<Moment>,
+    /// The content is gone, and nothing has shown what was written on it last.
+    pub is_end_unseen: bool,
     /// Contents were listed since the term began.
     pub is_relisted: bool,
     /// The driver's final answer is that there is no snapshot, and the mark still stands.
@@ -58,8 +60,10 @@ pub struct Known {
     pub pause_left: Option<Duration>,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
-    /// The name of another content that names the snapshot, and does not have it deleted just now.
+    /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
     pub named_by: Option<String>,
+    /// Of a group that is to be deleted: a snapshot that somebody needs.
+    pub needed_member: Option<Needed>,
     /// Somebody has put a copy of the content into the cluster.
     pub has_copy: bool,
     /// The cluster has no contents at all by now: their definition was deleted, and nothing follows from that.
@@ -109,6 +113,10 @@ pub enum Step {
     Confirm,
     /// List the contents: once in the term, and once more before the snapshot of a content that is gone is deleted.
     Relist,
+    /// Read from the API's history what was written last on a content that is gone.
+    ReadEnd,
+    /// Read the contents of all nodes, and look for another one with this snapshot.
+    Seek(String),
     /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
     Create(Box<Asked>),
     /// A driver that lists nothing is believed: the snapshot with this handle is ready.
@@ -179,6 +187,10 @@ pub enum Left {
     Deleted,
     /// The content was given to another node.
     ToOtherNode,
+    /// Nobody can say any more which policy its content had in the end.
+    EndUnknown,
+    /// It is a group, and another content needs one of its snapshots.
+    MemberNeeded,
     /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: somebody may have kept it on
     /// purpose.
     MaybeKept,
@@ -189,7 +201,9 @@ pub enum Left {
 pub enum Kept {
     /// The content is a copy of another one, whose snapshot it is.
     OfAnother,
-    /// The content of this name needs it, too.
+    /// The snapshot with this id was taken before the content was made.
+    Earlier(String),
+    /// The content of this kind and name needs it, too.
     NamedBy(String),
 }
 
@@ -210,6 +224,8 @@ pub enum Wait {
     ForeignClass(String),
     /// It is a copy of another content.
     Copied,
+    /// The driver's snapshot with this id was taken before the content was made, and the content bore a mark of somebody else.
+    Earlier(String),
 }
 
 impl<K: Content> View<'_, K> {

@@ -14,7 +14,7 @@ use crate::roles::kit::fixtures::merged;
 use crate::roles::snapshotter::content::attempt::{Failure, Operation, Progress};
 use crate::roles::snapshotter::content::decide::Phase;
 use crate::roles::snapshotter::content::decide::{next_step, phase};
-use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot};
+use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot, Needed};
 use crate::roles::snapshotter::content::facts::ClassView;
 use crate::roles::snapshotter::content::found::Found;
 use crate::roles::snapshotter::content::kind::Content as _;
@@ -270,4 +270,23 @@ fn s25_texts_are_the_sidecars() {
     let failure = Failure { operation: Operation::Create, error: create, is_final: true, is_recorded: false };
     let refused = Case::of(marked(json!({}))).with(|case| case.progress.failure = Some(failure));
     assert_eq!(refused.next(), Step::Unmark { keep_intent: false });
+}
+
+#[test]
+fn a_group_is_not_deleted_while_somebody_needs_one_of_its_snapshots() {
+    let needed = Needed { snapshot: "snap-2".into(), content: "theirs".into() };
+    let going = || Case::of(cut(dt_bdel(json!({}))));
+    let refused = going().with(|case| case.known.needed_member = Some(needed.clone()));
+    assert_eq!(refused.next(), Step::Fail(Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone())));
+    let retained = Case::of(cut(dt_bdel(json!({ "spec": { "deletionPolicy": "Retain" } }))));
+    assert_eq!(retained.with(|case| case.known.needed_member = Some(needed.clone())).next(), Step::Release);
+    let gone = Case::of(marked(json!({}))).with(|case| {
+        case.known.unanswered = Some(asked());
+        (case.exists, case.progress.is_gone, case.progress.is_listed) = (false, true, true);
+        case.progress.found = Some(Found { is_dated: true, ..found(true) });
+        case.known.asked_since = serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap();
+    });
+    assert!(matches!(gone.next(), Step::TakeSnapshotTurns(_)));
+    let needed = gone.with(|case| case.known.needed_member = Some(needed));
+    assert_eq!(needed.next(), Step::Abandon(Left::MemberNeeded), "its content was removed by force");
 }

@@ -1,0 +1,104 @@
+//! The contents that the cache of a node's daemon does not have: those of other nodes, and those of no node (snapshotter spec 11).
+//!
+//! Such a daemon watches the contents of its own node alone. Another content that names the same snapshot keeps it, wherever it is:
+//! one that a backup has brought back has no label, and one whose label was changed is another node's. So all contents are read from
+//! the API before each deletion. Deletions that wait at the same time share a list that began after the last of them had come.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Mutex;
+
+use crate::cluster::{Api, ApiError};
+
+use super::facts;
+use super::intent;
+use super::kind::Content;
+
+/// The contents that keep a snapshot, by its id: uid and name of each.
+pub type Keepers = BTreeMap<String, Vec<(String, String)>>;
+
+/// The lists of all contents.
+#[derive(Debug, Default)]
+pub struct Elsewhere {
+    /// How many have begun.
+    begun: AtomicU64,
+    /// How many deletions wait for one.
+    waiting: AtomicUsize,
+    /// The last one and its number, as long as a deletion waits for it.
+    last: Mutex<Option<(u64, Arc<Keepers>)>>,
+}
+
+/// Whether a content of any node keeps the snapshot that it names. One that goes with it does not.
+pub fn keeps<K: Content>(content: &K) -> bool {
+    let is_going = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
+    let takes_along = facts::takes_snapshot_along(content) && !intent::is_copied(content);
+    !(is_going && takes_along)
+}
+
+impl Elsewhere {
+    /// The contents of this driver that keep a snapshot, by a list that begins from now on.
+    pub async fn keepers<K: Content>(&self, api: &Api, driver: &str) -> Result<Arc<Keepers>, ApiError> {
+        // A list that begins from now on has what exists by now.
+        let begun = self.begun.load(Ordering::SeqCst);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut last = self.last.lock().await;
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let shared = last.as_ref().filter(|(number, _)| *number > begun).map(|(_, found)| Arc::clone(found));
+        let found = if let Some(found) = shared {
+            found
+        } else {
+            let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            let found = Arc::new(keepers_of(&api.list::<K>(None, None).await?, driver));
+            *last = Some((number, Arc::clone(&found)));
+            found
+        };
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            *last = None;
+        }
+        Ok(found)
+    }
+}
+
+fn keepers_of<K: Content>(all: &[K], driver: &str) -> Keepers {
+    let mut keepers = Keepers::new();
+    for content in all.iter().filter(|content| content.driver() == driver && keeps(*content)) {
+        if let Some(handle) = facts::handle(content) {
+            let (uid, name) = (content.meta().uid.to_string(), content.meta().name.to_string());
+            keepers.entry(handle.to_owned()).or_default().push((uid, name));
+        }
+    }
+    keepers
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixtures::{BDEL, DRIVER, content, cut, given, marked};
+    use super::*;
+    use crate::roles::kit::fixtures::merged;
+
+    #[test]
+    fn every_content_keeps_its_snapshot_but_one_that_has_it_deleted() {
+        let dt = json!({ "metadata": { "uid": "b", "name": "b", "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        let dt_bdel = merged(dt.clone(), json!({ "metadata": { "annotations": { BDEL: "yes" } } }));
+        let retain = json!({ "spec": { "deletionPolicy": "Retain" } });
+        let copied = json!({ "status": { "snapshotHandle": "snap-1" } });
+        for (content, expected, what) in [
+            (cut(json!({})), true, "it lives"),
+            (given(json!({})), true, "of no node, as a backup brings it back"),
+            (cut(dt.clone()), true, "its VolumeSnapshot lives"),
+            (cut(dt_bdel.clone()), false, "it has it deleted, too"),
+            (cut(merged(dt_bdel.clone(), retain)), true, "it is released"),
+            (marked(merged(dt_bdel, copied)), true, "a copy has nothing deleted"),
+        ] {
+            assert_eq!(keeps(&content), expected, "{what}");
+        }
+        let foreign = cut(json!({ "spec": { "driver": "other" } }));
+        let keepers = keepers_of(&[foreign, content(json!({})), cut(json!({})), given(json!({}))], DRIVER);
+        let ids: Vec<&str> = keepers.keys().map(String::as_str).collect();
+        assert_eq!(ids, ["old-1", "snap-1"]);
+    }
+}
