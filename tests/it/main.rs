@@ -24,7 +24,7 @@
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
 //!
 //! Beside them, in the same executable, as one more costs more to link than it is worth:
 //!
@@ -98,6 +98,7 @@ mod secrets;
 mod snapshot_around;
 mod snapshot_cuts;
 mod snapshot_deletions;
+mod snapshot_holes;
 mod snapshot_leaks;
 mod snapshot_readiness;
 mod snapshot_rows;

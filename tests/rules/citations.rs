@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use csi_control_plane::roles::ROLES;
 
-use crate::{node_rows, provision_rows, resize_rows, rows, snapshot_rows};
+use crate::{node_rows, provision_rows, resize_rows, rows, snapshot_holes, snapshot_rows};
 
 /// A role that this daemon hosts.
 struct Hosted {
@@ -18,8 +18,15 @@ struct Hosted {
     /// The letter of its regression rows there.
     letter: char,
     /// The table that names the tests for each of these rows.
-    proofs: &'static [(u32, &'static str, rows::Proof)],
+    proofs: Proofs,
 }
+
+/// A table of rows and the tests that prove them.
+type Proofs = &'static [(u32, &'static str, rows::Proof)];
+
+/// The other rows of a specification whose tests are named, too: the file, the letter, the table.
+const ALSO_PROVEN: &[(&str, char, Proofs)] =
+    &[("snapshotter", 'I', snapshot_holes::INVARIANTS), ("snapshotter", 'L', snapshot_holes::HOLES)];
 
 /// Every role of `ROLES`. The reconciler is the attacher's loop, and has its specification.
 const HOSTED: &[Hosted] = &[
@@ -260,13 +267,20 @@ fn each_regression_row_of_a_hosted_role_has_its_proof() {
         let Some(Hosted { spec, letter, proofs, .. }) = hosted else {
             panic!("the role {} has no specification in HOSTED", role.name);
         };
-        let proven: BTreeSet<Place> = proofs.iter().map(|(number, ..)| Place::Row(*letter, *number)).collect();
-        let is_regression = |place: &&Place| matches!(place, Place::Row(it, _) if it == letter);
-        let listed: BTreeSet<Place> = specs[*spec].iter().filter(is_regression).cloned().collect();
-        let differ: Vec<String> = proven.symmetric_difference(&listed).map(Place::to_string).collect();
-        assert!(differ.is_empty(), "{}: only in docs/spec/{spec}.md, or only with a proof: {differ:?}", role.name);
-        assert!(!listed.is_empty(), "docs/spec/{spec}.md has no rows {letter}");
+        assert_each_has_its_proof(&specs, spec, *letter, proofs);
     }
+    for (spec, letter, proofs) in ALSO_PROVEN {
+        assert_each_has_its_proof(&specs, spec, *letter, proofs);
+    }
+}
+
+fn assert_each_has_its_proof(specs: &Specs, spec: &str, letter: char, proofs: &[(u32, &str, rows::Proof)]) {
+    let proven: BTreeSet<Place> = proofs.iter().map(|(number, ..)| Place::Row(letter, *number)).collect();
+    let is_of_letter = |place: &&Place| matches!(place, Place::Row(it, _) if *it == letter);
+    let listed: BTreeSet<Place> = specs[spec].iter().filter(is_of_letter).cloned().collect();
+    let differ: Vec<String> = proven.symmetric_difference(&listed).map(Place::to_string).collect();
+    assert!(differ.is_empty(), "{letter}: only in docs/spec/{spec}.md, or only with a proof: {differ:?}");
+    assert!(!listed.is_empty(), "docs/spec/{spec}.md has no rows {letter}");
 }
 
 #[test]

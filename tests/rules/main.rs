@@ -44,5 +44,7 @@ mod resize_rows;
 mod rows;
 #[path = "../../benches/compare/run.rs"]
 mod run;
+#[path = "../it/snapshot_holes.rs"]
+mod snapshot_holes;
 #[path = "../it/snapshot_rows.rs"]
 mod snapshot_rows;
