@@ -58,7 +58,7 @@ async fn s44_a_detach_waits_for_at_most_one_of_the_many_snapshots_of_its_volume(
 async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
     let world = World::snapshotting(|_| {}).await;
     let roles = supplier(json!({}))["roles"].clone();
-    let _daemon = world.daemon(beside(&roles)).await;
+    let daemon = world.daemon(beside(&roles)).await;
     let handle = world.cut_behind("before");
     let class = world.class("class", json!({})).await;
     // No finalizer protects the content of an administrator.
@@ -77,6 +77,13 @@ async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
     world.driver_until("both", |driver| driver.calls_of(Method::CreateVolume).len() == 2).await;
     world.delete_installed(CONTENT, &content).await;
     world.edit(CONTENT, &content, json!({"metadata": {"annotations": {crate::snapshotting::DELETED: "yes"}}})).await;
+    // The deletion stands behind both, and not yet at the driver.
+    let waits = |status: &Value| {
+        let tables = status["tables"].as_array().cloned().unwrap_or_default();
+        let turns = tables.iter().filter(|it| it["title"] == "Calls that restore or delete a snapshot");
+        turns.filter_map(|it| it["rows"].as_array()).flatten().any(|row| row[0] == handle.as_str() && row[2] == "1")
+    };
+    world.shows(&daemon, "a deletion that waits", waits).await;
     world.another_is_ready("barrier").await;
     assert!(is_going(&world.look(CONTENT, &content).await) && world.deletions().is_empty());
     world.driver().release();
@@ -86,6 +93,8 @@ async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
     world.away(CONTENT, &content).await;
     assert_eq!(world.deletions(), [handle]);
     let creates = world.driver().calls_of(Method::CreateVolume);
+    let deleted = world.driver().calls_of(Method::DeleteSnapshot).remove(0).started;
+    assert!(creates.iter().all(|call| call.ended.is_some_and(|ended| ended <= deleted)), "never at once");
     for call in &creates {
         let from = call.create.as_ref().unwrap().volume_content_source.clone().unwrap().r#type;
         assert!(matches!(from, Some(Source::Snapshot(_))));

@@ -204,6 +204,7 @@ async fn s50_a_member_is_looked_up_as_soon_as_it_has_its_handles() {
     world.installed_status(CONTENT, &content, status).await;
     let ready = world.content_until(&content, "ready", is_ready).await;
     assert_eq!((handle_in(&ready), &ready["status"]["volumeGroupSnapshotHandle"]), (Some(&*handle), &json!("group")));
+    assert_eq!(world.look_ups(), 1, "it is looked up, and not believed");
     let cuts = world.driver().calls_of(Method::CreateSnapshot);
     assert!(cuts.iter().all(|call| call.volume.as_deref() != Some("behind")), "members are cut with their group");
 }
@@ -215,6 +216,7 @@ async fn s34_without_the_kinds_the_daemon_waits_for_them_and_serves_them_when_th
     let lease = world.driver_name().to_lowercase().replace('.', "-");
     world.lease_held(&format!("external-snapshotter-leader-{lease}")).await;
     assert!(!daemon.has_ended());
+    world.page_names(&daemon, &["idle: the cluster has no VolumeSnapshotContents"]).await;
     world.install_snapshots().await;
     let handle = world.cut_behind("before");
     let content = world.content_by_hand("content", json!({"snapshotHandle": handle}), json!({})).await;

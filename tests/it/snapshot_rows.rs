@@ -71,7 +71,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "s8_s9_a_snapshot_that_is_not_ready_is_asked_for_at_its_own_pace_until_it_is",
             "s9_a_ready_content_wants_nothing",
             "s9_a_ready_snapshot_is_never_asked_for_again",
-            "s9_s34_a_snapshot_costs_three_writes_and_its_deletion_one",
+            "s9_a_snapshot_costs_three_writes_and_its_deletion_one",
         ]),
     ),
     (10, "resync looks at every content", Tests(&["s10_a_resync_looks_again_at_a_content_that_nothing_else_wakes"])),
@@ -259,14 +259,15 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         34,
         "no definitions at the start",
         Tests(&[
+            "s34_kinds_that_come_later_are_looked_for_once_a_minute_and_served_within_one",
             "s34_without_the_kinds_the_daemon_waits_for_them_and_serves_them_when_they_come",
-            "s9_s34_a_snapshot_costs_three_writes_and_its_deletion_one",
         ]),
     ),
     (
         35,
         "no definitions of groups",
         Tests(&[
+            "s35_groups_that_may_not_be_read_hold_no_snapshot_up_and_are_served_once_they_may",
             "s35_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before",
             "s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not",
         ]),

@@ -124,7 +124,7 @@ async fn settled(world: &Served) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s9_s34_a_snapshot_costs_three_writes_and_its_deletion_one() {
+async fn s9_a_snapshot_costs_three_writes_and_its_deletion_one() {
     let world = world(Profile::default()).await;
     cut(&world);
     world.until_quietly("it is ready", is_ready).await;
@@ -365,5 +365,25 @@ async fn s11_s33_a_given_snapshot_is_looked_up_and_deleted_by_its_id() {
     delete(&world);
     world.until_quietly("it is gone", |world| content(world).is_none()).await;
     assert_eq!(snapshots(&world), 0);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s34_kinds_that_come_later_are_looked_for_once_a_minute_and_served_within_one() {
+    let world = Served::new(&REGISTRATION, &json!({}), Profile::default()).await;
+    world.testbed.driver.seed([VOLUME]);
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    let minutes = 10;
+    tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
+    for resource in ["volumesnapshotcontents", "volumesnapshotclasses"] {
+        let asked = world.testbed.api.audit().matching(|entry| entry.resource == resource).len() as u64;
+        assert!(asked <= minutes + 2, "{resource} was asked for {asked} times in {minutes} minutes");
+    }
+    let world = prepared(world);
+    cut(&world);
+    let installed = world.context.clock.now();
+    world.until("it is ready", is_ready).await;
+    let waited = world.context.clock.now().saturating_duration_since(installed);
+    assert!(waited <= Duration::from_secs(61), "{waited:?}");
     world.testbed.tear_down().await;
 }

@@ -27,6 +27,8 @@ pub struct State {
     pub(super) mounts: Mounts,
     /// Numbers for IDs: never given twice.
     next: u64,
+    /// How long the IDs are at least that are given from now on.
+    id_length: usize,
 }
 
 /// One snapshot.
@@ -131,6 +133,11 @@ impl State {
         self.snapshots.get_mut(id)
     }
 
+    /// From now on IDs have at least so many characters.
+    pub fn lengthen_ids(&mut self, length: usize) {
+        self.id_length = length;
+    }
+
     /// Loses a snapshot, as an operator at the storage console would. Says whether it was there.
     pub fn lose_snapshot(&mut self, id: &str) -> bool {
         self.snapshots.remove(id).is_some()
@@ -160,7 +167,8 @@ impl State {
     /// The next number for an ID of this kind.
     pub(super) fn next_id(&mut self, kind: &str) -> String {
         self.next += 1;
-        format!("{kind}-{:06}", self.next)
+        let digits = self.id_length.saturating_sub(kind.len() + 1).max(6);
+        format!("{kind}-{:0digits$}", self.next)
     }
 
     /// Each publication has its own context, so that a test can distinguish a stale one from a fresh one.

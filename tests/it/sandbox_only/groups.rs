@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use csi_control_plane::process::watch;
 use csi_control_plane::sandbox::actors::SnapshotHabits;
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Secrets};
 use kube::ResourceExt as _;
 use kube::api::ListParams;
@@ -16,7 +18,7 @@ use super::{api, writes};
 use crate::ground::Transport;
 use crate::objects::merge;
 use crate::snapshotting::{
-    CONTENT, INTENT, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
+    CONTENT, INTENT, MEMBER, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
 };
 use crate::world::World;
 
@@ -147,12 +149,24 @@ impl World {
 async fn s22_s23_a_group_becomes_ready_with_its_members_and_goes_with_one_call() {
     let (world, _habits) = grouping(|_| {}).await;
     let _daemon = world.snapshotter(json!({})).await;
+    // Longer than a label or a name may be.
+    world.driver().change_state(|state| state.lengthen_ids(200));
     let cut = world.cut_group_anew().await;
     let content = world.group_ready(&cut).await;
     assert!(has_finalizer(&content, BOUND));
+    let handle = content["status"]["volumeGroupSnapshotHandle"].as_str().unwrap().to_owned();
+    assert!(handle.len() == 200 && world.driver().state().groups().contains_key(&handle), "{handle}");
+    for member in world.contents().await {
+        assert_eq!(annotation(&member, MEMBER), Some(handle.as_str()));
+        assert_eq!(member["status"]["volumeGroupSnapshotHandle"], handle);
+    }
     assert_eq!(content["status"]["volumeSnapshotInfoList"].as_array().unwrap().len(), 2);
     let asked = world.group_cuts();
-    assert_eq!((asked.len(), asked[0].snapshot.as_deref()), (1, Some(cut.name.as_str())));
+    assert_eq!(
+        (asked.len(), asked[0].snapshot.as_deref()),
+        (1, Some(cut.name.as_str())),
+        "of the uid, and nothing else"
+    );
     assert_eq!((world.contents().await.len(), world.cuts_alone()), (2, 0), "members need no class and no call");
     world.delete_group(&cut).await;
     world.group_gone(&cut).await;
@@ -161,9 +175,31 @@ async fn s22_s23_a_group_becomes_ready_with_its_members_and_goes_with_one_call()
     assert!(world.deletions().is_empty());
 }
 
+/// Every write that takes readiness back from a content, or from a member in the list of a group.
+fn readiness_taken_back(world: &World) -> watch::Receiver<Vec<String>> {
+    let (seen, flips) = watch::channel(Vec::new());
+    api(world).on_commit(move |commit| {
+        let (Some(old), Some(new)) = (commit.old, commit.new) else { return };
+        let ready = |it: &Value| {
+            let listed = it["status"]["volumeSnapshotInfoList"].as_array().cloned().unwrap_or_default();
+            let of = |it: &Value| it["readyToUse"] == true;
+            [of(&it["status"])].into_iter().chain(listed.iter().map(of)).collect::<Vec<bool>>()
+        };
+        let (was, is) = (ready(old), ready(new));
+        let is_back = |(at, was): (usize, &bool)| *was && !is.get(at).copied().unwrap_or_default();
+        if commit.resource.plural.ends_with("contents") && was.iter().enumerate().any(is_back) {
+            seen.send_modify(|all: &mut Vec<String>| {
+                all.push(format!("{}: {was:?} to {is:?}", new["metadata"]["name"]));
+            });
+        }
+    });
+    flips
+}
+
 #[tokio::test]
 async fn s24_s51_a_group_that_is_not_ready_is_looked_at_without_a_write_until_it_and_its_members_are() {
     let (world, _habits) = grouping(|profile| profile.snapshots_wait = true).await;
+    let flips = readiness_taken_back(&world);
     let _daemon = world.snapshotter(json!({})).await;
     let cut = world.cut_group_anew().await;
     world.group_until(&cut, "cut", |it| it["status"]["volumeSnapshotInfoList"].is_array() && !is_begun(it)).await;
@@ -187,6 +223,7 @@ async fn s24_s51_a_group_that_is_not_ready_is_looked_at_without_a_write_until_it
     world.driver().finish_snapshot(&ids[1], true);
     let content = world.group_ready(&cut).await;
     assert_eq!(ready(&content), 2);
+    assert_eq!(*flips.borrow(), Vec::<String>::new(), "what was ready stays ready");
 }
 
 #[tokio::test]
@@ -255,6 +292,29 @@ async fn s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_w
     let off = World::snapshotting(|_| {}).await;
     let daemon = off.snapshotter(json!({"groupSnapshots": false})).await;
     off.page_names(&daemon, &["roles.snapshotter.groupSnapshots is false"]).await;
+}
+
+#[tokio::test]
+async fn s35_groups_that_may_not_be_read_hold_no_snapshot_up_and_are_served_once_they_may() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let forbid = |resource: &'static str| {
+        let on = Matching::any().verb("list").user(world.name("daemon")).resource(resource);
+        let forbidden = Rejection::forbidden(GROUPS, resource, "", "no");
+        api(&world).faults().add(ApiFault::on(on, ApiAction::Refuse(forbidden)))
+    };
+    let refused = ["volumegroupsnapshotcontents", "volumegroupsnapshotclasses"].map(forbid);
+    let daemon = world.snapshotter(json!({})).await;
+    let single = world.cut_anew("cut").await;
+    world.ready(&single).await;
+    world.page_names(&daemon, &["or does not let us read them"]).await;
+    for fault in refused {
+        api(&world).faults().remove(fault);
+    }
+    let cut = world.cut_group_anew().await;
+    // It looks again each minute.
+    let is_cut = async || if world.group_cuts().is_empty() { Err("not yet") } else { Ok(()) };
+    crate::world::settled("a group is taken", 2 * crate::world::PATIENCE, is_cut).await;
+    world.group_until(&cut, "ready", is_ready).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,9 @@ use tonic::Code;
 
 use super::{api, by_daemon, user, writes};
 use crate::objects::{merge, short_lease};
-use crate::snapshotting::{BOUND, CONTENT, cutting, deleting, error_in, handle_in, is_ready, slow, snapshotter};
+use crate::snapshotting::{
+    BOUND, CONTENT, THEIRS, cutting, deleting, error_in, handle_in, has_finalizer, is_ready, slow, snapshotter,
+};
 use crate::world::World;
 
 const CONTENTS: &str = "volumesnapshotcontents";
@@ -199,12 +201,16 @@ enum Place {
     Ended,
     DeletionAsked,
     DeletionAnswered,
+    /// P5, which is written only where somebody else holds the content, too.
+    Cleared,
+    /// P4.
+    Released,
 }
 
 #[tokio::test]
 async fn s40_whenever_the_daemon_dies_its_successor_comes_to_the_same_end() {
-    use Place::{Answered, Asked, Begun, DeletionAnswered, DeletionAsked, Ended, Recorded};
-    let places = [Begun, Asked, Answered, Recorded, Ended, DeletionAsked, DeletionAnswered];
+    use Place::{Answered, Asked, Begun, Cleared, DeletionAnswered, DeletionAsked, Ended, Recorded, Released};
+    let places = [Begun, Asked, Answered, Recorded, Ended, DeletionAsked, DeletionAnswered, Cleared, Released];
     let deaths = places.into_iter().flat_map(|place| [dies_at(place, false), dies_at(place, true)]);
     futures::future::join_all(deaths).await;
 }
@@ -235,6 +241,19 @@ async fn dies_at(place: Place, is_deleted: bool) {
         None => drop(world.ready(&cut).await),
     }
     let in_deletion = matches!(place, Place::DeletionAsked | Place::DeletionAnswered);
+    let mut stopped = stopped;
+    let after_deletion = matches!(place, Place::Cleared | Place::Released);
+    if after_deletion {
+        if matches!(place, Place::Cleared) {
+            let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": THEIRS}]);
+            world.edit_exactly(&cut.content, add).await;
+        }
+        let fault = stop_at(content_patch(&world, if matches!(place, Place::Cleared) { "status" } else { "" }), 1);
+        world.delete_snapshot(&cut).await;
+        let reached = async || (api(&world).faults().hits(fault) > 0).then_some(());
+        crate::world::wait::asked("the place", reached).await;
+        stopped = Some(fault);
+    }
     if in_deletion {
         let is_done = matches!(place, Place::DeletionAnswered);
         world
@@ -247,12 +266,17 @@ async fn dies_at(place: Place, is_deleted: bool) {
     if let Some(fault) = stopped {
         api(&world).faults().remove(fault);
     }
-    if is_deleted && !in_deletion {
+    if is_deleted && !in_deletion && !after_deletion {
         world.delete_snapshot(&cut).await;
     }
     world.driver().release();
     let _second = world.daemon_on("successor", config).await;
-    if is_deleted || in_deletion {
+    if matches!(place, Place::Cleared) {
+        let is_ours_done = |it: &Value| !has_finalizer(it, BOUND) && handle_in(it).is_none();
+        world.content_until(&cut.content, "released", is_ours_done).await;
+        world.edit(CONTENT, &cut.content, json!({"metadata": {"finalizers": null}})).await;
+    }
+    if is_deleted || in_deletion || after_deletion {
         world.cut_gone(&cut).await;
         world.assert_no_snapshot_left().await;
     } else {
