@@ -54,7 +54,9 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
         "StorageClass's provisioner, and the parameter that names its Secret",
     ),
     ("migrate/container.rs", &["livenessProbe"], "a container's field"),
+    ("migrate/document.rs", &["provisioner"], "StorageClass's provisioner"),
     ("migrate/found.rs", &["livenessProbe"], "a container's field"),
+    ("migrate/taken.rs", &["livenessProbe"], "a container's field"),
     ("sandbox/actors/attachments.rs", &["attacher"], "VolumeAttachment's spec.attacher"),
     (
         "sandbox/actors/binder.rs",
