@@ -135,6 +135,8 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.reconciler.pageSize", json!(10), "reconciler"),
         ("roles.reconciler.pageTimeout", json!("2m"), "reconciler"),
         ("roles.resizer.timeout", json!("2m"), "resizer"),
+        ("roles.resizer.resizeTimeout", json!("3m"), "resizer"),
+        ("roles.resizer.modifyTimeout", json!("3m"), "resizer"),
         ("roles.resizer.workers", json!(5), "resizer"),
         ("roles.resizer.retry.initial", json!("2s"), "resizer"),
         ("roles.resizer.retry.max", json!("6m"), "resizer"),
