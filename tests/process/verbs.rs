@@ -99,7 +99,7 @@ async fn the_schema_accepts_the_reference_and_refuses_what_check_refuses() {
 async fn completions_are_printed_and_manual_pages_written_over_older_ones() {
     let ended = run(&["completions", "bash"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    assert!(ended.stdout.contains("complete -F _csi-control-plane"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("-o default csi-control-plane\n"), "{}", ended.stdout);
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("man1");
     let page = folder.join("csi-control-plane-check.1");
