@@ -69,7 +69,6 @@ enum Step {
     },
     /// We know more.
     Looked,
-    /// Another client was faster.
     Outrun(LeaseError),
     Failed(LeaseError),
 }

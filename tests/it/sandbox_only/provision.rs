@@ -149,8 +149,8 @@ async fn a_secret_that_may_not_be_read_is_waited_for_to_end_what_an_earlier_lead
     world.driver().clear_faults();
     let before = world.driver().calls_of(Method::CreateVolume).len();
     let forbidden = faults::Action::Refuse(Rejection::forbidden("", "secrets", "data", "no"));
-    let fault =
-        api(&world).faults().add(faults::Fault::on(by_daemon(&world).verb("get").resource("secrets"), forbidden));
+    let reads = faults::Matching::any().user(world.name("second")).verb("get").resource("secrets");
+    let fault = api(&world).faults().add(faults::Fault::on(reads, forbidden));
     let _second = world.daemon_on("second", supplier(json!({ "deleteWithoutSecret": true }))).await;
     settled("forbidden twice", PATIENCE, async || {
         let hits = api(&world).faults().hits(fault);

@@ -201,9 +201,9 @@ enum Place {
     Ended,
     DeletionAsked,
     DeletionAnswered,
-    /// P5, which is written only where somebody else holds the content, too.
+    /// Snapshotter P5, which is written only where somebody else holds the content, too.
     Cleared,
-    /// P4.
+    /// Snapshotter P4.
     Released,
 }
 
