@@ -201,9 +201,9 @@ enum Place {
     Ended,
     DeletionAsked,
     DeletionAnswered,
-    /// Snapshotter P5, which is written only where somebody else holds the content, too.
+    /// The write of snapshotter P5, which is written only where somebody else holds the content, too.
     Cleared,
-    /// Snapshotter P4.
+    /// The write of snapshotter P4.
     Released,
 }
 
