@@ -220,6 +220,17 @@ impl<K: Cached> Cache<K> {
         self.0.lists.send_modify(|lists| lists.asked += 1);
     }
 
+    /// Something names an object of this kind: if the kind is absent, it is looked for at once.
+    pub fn look_again(&self) {
+        if self.is_absent() {
+            self.0.lists.send_if_modified(|lists| {
+                let is_first = lists.asked <= lists.begun;
+                lists.asked += u64::from(is_first);
+                is_first
+            });
+        }
+    }
+
     /// Waits until a list is requested that has not begun.
     pub(super) async fn relist_asked(&self) {
         let _ = self.0.lists.subscribe().wait_for(|lists| lists.asked > lists.begun).await;

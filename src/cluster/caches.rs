@@ -17,7 +17,7 @@ use super::objects::{Cached, Fields};
 use super::outage::Outage;
 use super::rbac::Rule;
 use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope, Wish};
-use super::watch::{self, Version, Watched};
+use super::watch::{self, Found, Version, Watched};
 use crate::process::watch as value;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
@@ -84,6 +84,7 @@ struct Start {
     clock: Clock,
     rng: Rng,
     outage: Outage,
+    found: Found,
 }
 
 /// A wanted kind, independent of its type.
@@ -106,7 +107,7 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all_with(client.clone(), &version),
         };
-        let (clock, luck) = (start.clock, (start.rng.clone(), start.outage.clone()));
+        let (clock, luck) = (start.clock, (start.rng.clone(), start.outage.clone(), start.found.clone()));
         let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, luck);
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
@@ -265,7 +266,7 @@ impl Caches {
         let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
         let own = namespace.to_owned();
         let api = move |_: Option<&str>, _: Version| kube::Api::namespaced(start.client.clone(), &own);
-        let luck = (start.rng, start.outage);
+        let luck = (start.rng, start.outage, start.found);
         let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, luck);
         tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
             // Its receiver waits for another wish, and none comes.
@@ -296,6 +297,7 @@ impl Caches {
             clock,
             rng,
             outage: clients.outage.clone(),
+            found: Found::new(0),
         };
         for wanted in &state.wanted {
             wanted.start(&start);

@@ -45,6 +45,7 @@ mod tests;
 mod tls;
 mod verifier;
 mod watch;
+mod watch_error;
 
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus};

@@ -7,7 +7,9 @@
 //!   list again.
 //! - **Timeouts.** We abort a list that stops half-way. After a long time without watch events we do not trust the
 //!   watch, and list again.
-//! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error.
+//! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error. It is looked for again after
+//!   30 s at the latest, and at once where another absent kind is found ([`Found`]): they are installed together. A watch of
+//!   CustomResourceDefinitions would need a right that the daemon has no other use for.
 //! - **Kinds with several versions.** The best that the server has is read, and another when that is no longer served.
 //!
 //! Lists are always consistent reads, page by page. kube's streaming lists start at version 0, which may be older than
@@ -31,16 +33,13 @@ use super::error::ApiErrorKind;
 use super::fanout::News;
 use super::objects::Cached;
 use super::outage::Outage;
-use super::route::NoAnswer;
 use super::scope::{WatchScope, Wish};
-use crate::process::{Clock, Rng, error_chain, watch};
+use super::watch_error::{LIST, classified, code, is_absent, is_forbidden, told};
+use crate::process::{Clock, FailureLog, Rng, watch};
 
 /// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
 /// over; a new watch costs one request.
 const WATCH_SECONDS: u32 = 60;
-/// The verbs, as RBAC spells them.
-const LIST: &str = "list";
-const WATCH: &str = "watch";
 /// Objects a page.
 const PAGE: u32 = 500;
 /// The least limit for the time from one object of a list to the next.
@@ -58,6 +57,9 @@ const RECOVERED: Duration = Duration::from_secs(10);
 /// The pauses between looks for an optional kind that the cluster does not have, or that we may not read. They double: what
 /// is installed together is often there a moment later.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// Counts the absent kinds that were found. Each watch of an absent kind follows it.
+pub(super) type Found = watch::Sender<u64>;
 
 /// Why the watcher is dropped and everything is listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +137,7 @@ pub(super) async fn run<K: Cached>(
     mut wish: watch::Receiver<Option<Wish>>,
     list_silence: Duration,
     clock: Clock,
-    (rng, outage): (Rng, Outage),
+    (rng, outage, found): (Rng, Outage, Found),
 ) {
     loop {
         let wanted = wish.borrow_and_update().clone();
@@ -150,7 +152,7 @@ pub(super) async fn run<K: Cached>(
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, api, labels, list_silence, clock, (rng.clone(), outage.clone())) => {}
+                () = keep(&cache, api, labels, list_silence, clock, (rng.clone(), outage.clone(), found.clone())) => {}
             }
         } else {
             cache.clear();
@@ -166,9 +168,11 @@ async fn keep<K: Cached>(
     labels: Option<String>,
     list_silence: Duration,
     clock: Clock,
-    (rng, outage): (Rng, Outage),
+    (rng, outage, found): (Rng, Outage, Found),
 ) {
-    let mut backoff = Backoff { failures: 0, last: None, rng, outage, is_right_missing: false };
+    let mut others = found.subscribe();
+    let mut backoff =
+        Backoff { failures: 0, last: None, rng, outage, found, told: FailureLog::default(), is_right_missing: false };
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     config.label_selector = labels;
     let mut after = None;
@@ -178,6 +182,7 @@ async fn keep<K: Cached>(
         cache.read_as(version);
         let api = api(Version(cache.version()));
         let has_other = unserved + 1 < K::VERSIONS.len();
+        others.mark_unchanged();
         let restart = follow(cache, &api, &config, list_silence, clock, &mut backoff, (after, has_other)).await;
         if restart == Restart::Unserved {
             unserved += 1;
@@ -191,9 +196,15 @@ async fn keep<K: Cached>(
             continue;
         }
         if restart == Restart::Absent {
-            // A request for a list ends the wait.
-            let _ = timeout(pause, cache.relist_asked()).await;
-            pause = (pause * 2).min(LOOK_AGAIN.1);
+            let other_found = timeout(pause, async {
+                tokio::select! {
+                    biased;
+                    () = cache.relist_asked() => false,
+                    changed = others.changed() => changed.is_ok(),
+                }
+            });
+            let is_soon = other_found.await == Ok(true);
+            pause = if is_soon { LOOK_AGAIN.0 } else { (pause * 2).min(LOOK_AGAIN.1) };
             version = 0;
             continue;
         }
@@ -252,8 +263,12 @@ async fn follow<K: Cached>(
                 if after != Some(Restart::Expired) {
                     backoff.failures = 0;
                 }
+                let was_absent = after == Some(Restart::Absent) && cache.is_absent();
                 cache.feed(News::ListDone);
                 debug!(kind = K::KIND, objects = cache.len(), "cache listed");
+                if was_absent {
+                    backoff.found.send_modify(|found| *found += 1);
+                }
             }
             Ok(Event::Apply(object)) => {
                 (failing, backoff.failures) = (false, 0);
@@ -276,10 +291,9 @@ async fn follow<K: Cached>(
                     } else if backoff.is_right_missing {
                         debug!(kind = K::KIND, because, "the kind may still not be read");
                     } else {
-                        let (resource, group) = (K::Kind::plural(&()), K::Kind::group(&()));
                         warn!(
                             kind = K::KIND,
-                            right = %format_args!("list and watch on {resource} in apiGroup {group:?}"),
+                            right = right::<K>(),
                             error = because,
                             "the right to read a kind is missing: until it is granted, the daemon goes on as if there were no such objects"
                         );
@@ -297,11 +311,9 @@ async fn follow<K: Cached>(
                 let (verb, class) = classified(&error);
                 // Servers and proxies end watches: what counts is whether the next one can be started.
                 let is_usual = !failing && class.is_transient() && matches!(error, watcher::Error::WatchFailed(_));
-                if is_usual || (class.is_transient() && backoff.outage.is_lost()) {
-                    debug!(kind = K::KIND, error = text, "watch failed");
-                } else {
-                    warn!(kind = K::KIND, error = text, "watch failed");
-                }
+                let is_quiet = is_usual || (class.is_transient() && backoff.outage.is_lost());
+                let warns = if is_quiet { None } else { backoff.told.warns(&text, clock.now()) };
+                tell::<K>(&text, is_forbidden(&error), warns);
                 failing = true;
                 cache.failed(verb, class, text);
                 if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
@@ -314,61 +326,20 @@ async fn follow<K: Cached>(
     }
 }
 
-/// Whether an optional kind counts as absent: the cluster does not know it, or we never had the right to read it. If we
-/// have seen objects and then lose the right, the objects still exist.
-fn is_absent(error: &watcher::Error, seen: bool) -> bool {
-    code(error) == Some(404) || (is_forbidden(error) && !seen)
+/// The right that the watch of a kind needs.
+fn right<K: Cached>() -> String {
+    format!("list and watch on {} in apiGroup {:?}", K::Kind::plural(&()), K::Kind::group(&()))
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
-    code(error) == Some(403)
-}
-
-/// The server's answer to a list or to the beginning of a watch.
-fn code(error: &watcher::Error) -> Option<u16> {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
-        _ => None,
-    }
-}
-
-/// The verb and the class of the failure, as for any other request.
-fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
-    let (verb, cause) = match error {
-        watcher::Error::InitialListFailed(cause) => (LIST, cause),
-        watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => (WATCH, cause),
-        watcher::Error::WatchError(status) => {
-            return (WATCH, ApiErrorKind::of_status(status.code, Some(status), false));
+/// Logs a failed list or watch. `warns`: it is worth a warning, and how many like it were left out before.
+fn tell<K: Cached>(error: &str, is_forbidden: bool, warns: Option<u64>) {
+    match warns {
+        None => debug!(kind = K::KIND, error, "watch failed"),
+        Some(left_out) if is_forbidden => {
+            warn!(kind = K::KIND, right = right::<K>(), error, left_out, "the right to read a kind is missing");
         }
-        watcher::Error::NoResourceVersion => return (LIST, ApiErrorKind::Unexpected),
-    };
-    let class = match cause {
-        kube::Error::Api(status) => ApiErrorKind::of_status(status.code, Some(status), false),
-        kube::Error::Service(cause) if cause.is::<NoAnswer>() => ApiErrorKind::Timeout,
-        kube::Error::Auth(_) => ApiErrorKind::Unauthorized,
-        kube::Error::SerdeError(_) => ApiErrorKind::Unexpected,
-        _ => ApiErrorKind::Connection,
-    };
-    (verb, class)
-}
-
-/// The error as text. kube's errors repeat their sources; here each source appears once.
-fn told(error: &watcher::Error) -> String {
-    let (what, cause) = match error {
-        watcher::Error::InitialListFailed(cause) => ("cannot list", cause),
-        watcher::Error::WatchStartFailed(cause) => ("cannot watch", cause),
-        watcher::Error::WatchFailed(cause) => ("the watch broke", cause),
-        watcher::Error::WatchError(status) => return format!("the watch was ended: {}", status.message),
-        watcher::Error::NoResourceVersion => return "the server sent an object without a version".to_owned(),
-    };
-    let cause = match cause {
-        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
-        kube::Error::Service(cause) => error_chain(cause.as_ref()),
-        kube::Error::HyperError(cause) => error_chain(cause),
-        other => other.to_string(),
-    };
-    format!("{what}: {cause}")
+        Some(left_out) => warn!(kind = K::KIND, error, left_out, "watch failed"),
+    }
 }
 
 struct Backoff {
@@ -377,6 +348,9 @@ struct Backoff {
     rng: Rng,
     /// What fails while the API is lost is no news.
     outage: Outage,
+    found: Found,
+    /// The failures that the log has told.
+    told: FailureLog,
     /// The kind may not be read, and the log has told so.
     is_right_missing: bool,
 }
@@ -405,6 +379,8 @@ mod tests {
             last: None,
             rng: Rng::seeded(1),
             outage: Outage::default(),
+            found: Found::new(0),
+            told: FailureLog::default(),
             is_right_missing: false,
         };
         let now = Instant::now();

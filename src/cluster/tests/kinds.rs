@@ -1,18 +1,22 @@
 //! Kinds that are not watched whole: a part, the metadata alone, or nothing where the cluster lacks them.
 
-use std::sync::Arc;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tracing::field::Field;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::caches::Caches;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{
-    CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeGroupSnapshotContent, VolumeSnapshot,
+    CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeAttributesClass, VolumeGroupSnapshotClass,
+    VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 use crate::cluster::scope::{Viewpoint, WatchScope};
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
@@ -152,6 +156,38 @@ async fn a_kind_that_the_cluster_lacks_is_empty_and_looked_for_every_half_minute
 }
 
 #[tokio::test(start_paused = true)]
+async fn kinds_that_are_installed_together_are_found_together() {
+    let (code, other) = (Arc::new(AtomicU16::new(404)), Arc::new(AtomicU16::new(404)));
+    let codes = (Arc::clone(&code), Arc::clone(&other));
+    let server = Server::new(move |seen: &Seen| {
+        let code = if seen.path.ends_with("/volumesnapshots") { &codes.0 } else { &codes.1 };
+        match code.load(Ordering::Relaxed) {
+            200 if seen.is_watch() => Answer::Watch(mpsc::unbounded_channel().1),
+            200 => Answer::Json(200, json!({ "metadata": { "resourceVersion": "5" }, "items": [] })),
+            _ => Answer::Json(404, status(404, "NotFound", "the server could not find the requested resource")),
+        }
+    });
+    let caches = Caches::new();
+    let (snapshots, contents) = (caches.want::<VolumeSnapshot>(), caches.want::<VolumeSnapshotContent>());
+    let _tasks = start(&server, &caches).await;
+    snapshots.synced().await;
+    contents.synced().await;
+    // Both are looked for every half minute by now, and the one is asked for.
+    pass(Duration::from_secs(62)).await;
+    other.store(200, Ordering::Relaxed);
+    code.store(200, Ordering::Relaxed);
+    assert!(snapshots.is_absent() && contents.is_absent());
+    snapshots.look_again();
+    pass(Duration::from_millis(100)).await;
+    assert!(!snapshots.is_absent(), "it is looked for when something names it");
+    assert!(!contents.is_absent(), "and so is what is installed with it");
+    let before = server.seen().len();
+    snapshots.look_again();
+    pass(Duration::from_secs(1)).await;
+    assert_eq!(server.seen().len(), before, "a kind that is there is not listed again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_is_read_and_written_in_the_best_version_that_the_server_has() {
     let offered = Arc::new(std::sync::Mutex::new("v1beta2"));
     let answers = Arc::clone(&offered);
@@ -188,6 +224,57 @@ async fn a_kind_is_read_and_written_in_the_best_version_that_the_server_has() {
     *offered.lock().unwrap() = "v1beta2";
     pass(Duration::from_secs(2)).await;
     assert_eq!((cache.len(), cache.version()), (1, Some("v1beta2")), "looked for soon after it went");
+}
+
+/// The rights that the warnings of this thread name.
+struct Rights(Arc<Mutex<Vec<String>>>);
+
+impl<S: tracing::Subscriber> Layer<S> for Rights {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        event.record(&mut |field: &Field, value: &dyn Debug| {
+            if field.name() == "right" {
+                self.0.lock().unwrap().push(format!("{value:?}"));
+            }
+        });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_that_may_not_be_read_is_one_warning_that_names_the_right() {
+    // With only one subscriber in the process, tracing remembers for all threads what the first thread says to a log line.
+    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
+        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&SECOND_SUBSCRIBER);
+    let named = Arc::<Mutex<Vec<String>>>::default();
+    let layer = tracing_subscriber::registry().with(Rights(Arc::clone(&named)));
+    let _guard = tracing::subscriber::set_default(layer);
+
+    let server = serve(&Arc::new(AtomicU16::new(403)), json!([]));
+    let caches = Caches::new();
+    caches.want::<VolumeAttributesClass>();
+    caches.want::<VolumeSnapshot>();
+    caches.want::<VolumeSnapshotContent>();
+    caches.want::<VolumeSnapshotClass>();
+    caches.want::<VolumeGroupSnapshotContent>();
+    caches.want::<VolumeGroupSnapshotClass>();
+    caches.want::<PersistentVolumeClaim>();
+    let _tasks = start(&server, &caches).await;
+    pass(Duration::from_secs(300)).await;
+    let named = named.lock().unwrap().clone();
+    for (resource, group) in [
+        ("volumeattributesclasses", "storage.k8s.io"),
+        ("volumesnapshots", "snapshot.storage.k8s.io"),
+        ("volumesnapshotcontents", "snapshot.storage.k8s.io"),
+        ("volumesnapshotclasses", "snapshot.storage.k8s.io"),
+        ("volumegroupsnapshotcontents", "groupsnapshot.storage.k8s.io"),
+        ("volumegroupsnapshotclasses", "groupsnapshot.storage.k8s.io"),
+    ] {
+        let right = format!("list and watch on {resource} in apiGroup {group:?}");
+        assert_eq!(named.iter().filter(|it| **it == format!("{right:?}")).count(), 1, "{right}: {named:?}");
+    }
+    // What the daemon cannot do without is told again, ever more rarely.
+    let claims = named.iter().filter(|it| it.contains("on persistentvolumeclaims ")).count();
+    assert!((2..=12).contains(&claims) && named.len() == 6 + claims, "{claims}: {named:?}");
 }
 
 #[tokio::test(start_paused = true)]

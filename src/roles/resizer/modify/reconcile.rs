@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{ObjectName, VolumeAttributesClass};
+use crate::cluster::{Cache, ObjectName, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::queue::{Outcome, Ticket};
 use crate::roles::kit::freshness::Freshness;
@@ -234,6 +234,8 @@ impl Modifications {
             // The watch wakes the key.
             Wait::Volume => Outcome::Settled,
             Wait::Classes => {
+                // The API stores a class's name only if it serves classes.
+                cx.stores.classes.iter().for_each(Cache::look_again);
                 cx.report_waiting(ticket, now, Reason::ClassMissing, "VolumeAttributesClasses cannot be read");
                 Outcome::Settled
             }
