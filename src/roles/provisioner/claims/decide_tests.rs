@@ -336,6 +336,7 @@ fn a_created_volume_is_stored_for_whoever_wants_it_and_deleted_if_nobody_does() 
         ("named in advance", by_its_name, "Delete", false, keep()),
         ("deleted", deleting(), "Delete", false, delete()),
         ("deleted, kept by its class", deleting(), "Retain", false, keep()),
+        ("deleted, of a policy that is not known", deleting(), "Archive", false, keep()),
         ("deleted, perhaps stored already", deleting(), "Delete", true, keep()),
         ("bound elsewhere", elsewhere.clone(), "Delete", false, delete()),
         ("bound elsewhere, kept by its class", elsewhere.clone(), "Retain", false, keep()),

@@ -104,6 +104,16 @@ fn sizes_round_up_and_no_size_is_zero() {
 }
 
 #[test]
+fn a_claims_volume_mode_that_is_not_known_is_a_file_system() {
+    for (mode, is_block) in [("Block", true), ("Filesystem", false), ("block", false), ("Tape", false), ("", false)] {
+        let made = request(json!({"spec": {"volumeMode": mode}}), json!({}));
+        assert_eq!(made.plan.volume_mode.as_deref(), Some(mode), "the PersistentVolume has the claim's word");
+        let found = made.capabilities().iter().all(|one| matches!(one.access_type, Some(AccessType::Block(_))));
+        assert_eq!(found, is_block, "{mode:?}");
+    }
+}
+
+#[test]
 fn row_34_a_raw_device_has_no_file_system() {
     let block = json!({"spec": {"volumeMode": "Block", "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}});
     let made = request(block, json!({"parameters": {"csi.storage.k8s.io/fstype": "xfs"}}));

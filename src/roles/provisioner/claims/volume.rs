@@ -61,7 +61,7 @@ pub struct VolumePlan {
     /// The claim's volume mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<SmolStr>,
-    /// `Delete` or `Retain`.
+    /// The class's: `Delete` or `Retain`, or what a later API allows.
     pub reclaim_policy: String,
     /// The class's mount options.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -90,9 +90,9 @@ pub struct VolumePlan {
 }
 
 impl VolumePlan {
-    /// Whether a volume that no claim wants any more is retained.
+    /// Whether a volume that no claim wants any more is retained. Of a policy that is not known no deletion follows.
     pub fn is_retained(&self) -> bool {
-        self.reclaim_policy == "Retain"
+        self.reclaim_policy != "Delete"
     }
 
     /// Which provisioner the PersistentVolume names: our driver, or the in-tree plugin whose class the claim names.

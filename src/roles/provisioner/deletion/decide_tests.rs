@@ -138,6 +138,8 @@ fn a_volume_of_a_policy_or_phase_that_is_not_known_is_kept() {
     for phase in ["released", "New", "", "Pending"] {
         let found = step(json!({ "status": { "phase": phase } }), 0, done());
         assert_eq!(found, Step::Settled, "{phase}");
+        let unprotected = json!({ "metadata": { "finalizers": null }, "status": { "phase": phase } });
+        assert_eq!(step(unprotected, 0, done()), Step::Settled, "{phase}: only Bound is protected");
     }
 }
 

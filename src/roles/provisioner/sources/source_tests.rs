@@ -275,6 +275,8 @@ fn row_21_another_mode_than_the_snapshots_needs_leave() {
         assert_eq!(restore(block.clone(), json!({}), allow(text)).is_ok(), expected, "{text}");
     }
     assert!(restore(block.clone(), json!({}), json!({"spec": {"sourceVolumeMode": null}})).is_ok(), "nobody knows");
+    let (told, _) = refused_by(restore(block.clone(), json!({}), json!({"spec": {"sourceVolumeMode": "Tape"}})));
+    assert!(told.contains("Tape") && told.contains("Block"), "a mode that is not known is another one: {told}");
     assert!(restore(json!({"spec": {"volumeMode": null}}), json!({}), json!({})).is_ok(), "unset is Filesystem");
     let asks = claim(block);
     let free = Wanted { prevent_mode_conversion: false, ..wanted(&asks) };
