@@ -215,7 +215,8 @@ enum Verb {
         /// Accept a configuration that enables no role.
         #[arg(long)]
         allow_empty: bool,
-        /// Also connect to the API server of this kubeconfig, and say what is wrong with its certificates, proxy or credentials.
+        /// Also connect to the API server of this kubeconfig, and say what is wrong with its certificates, proxy or credentials,
+        /// or with the namespace of the Leases. Nothing is stored.
         #[arg(long, value_name = "FILE")]
         kubeconfig: Option<PathBuf>,
         /// How to print the result.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use csi_control_plane::app::{self, Configuration, ConfigurationHandle, Environment, Plan};
+use csi_control_plane::app::{self, Configuration, ConfigurationHandle, Environment, Plan, Reached};
 use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, Loaded, Sources};
@@ -145,9 +145,13 @@ fn reach(
 ) -> anyhow::Result<Exit> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-    let version = runtime.block_on(app::reach(kubeconfig, &loaded.config, Proxies::read(variables)))?;
+    let namespace = Environment::told_namespace(variables);
+    let reach = app::reach(kubeconfig, loaded, Proxies::read(variables), namespace.as_deref());
+    let Reached { version, leases } = runtime.block_on(reach)?;
+    let leases =
+        leases.map(|namespace| format!("; Leases can be created in namespace {namespace}")).unwrap_or_default();
     match output {
-        Output::Text => print(&format!("\nserver   reached, version {version}\n")),
+        Output::Text => print(&format!("\nserver   reached, version {version}{leases}\n")),
         Output::Json => {}
     }
     Ok(Exit::Success)

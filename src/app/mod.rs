@@ -21,6 +21,6 @@ mod serving;
 
 pub use environment::{Environment, telemetry_settings};
 pub use plan::{Plan, UNKNOWN_DRIVER};
-pub use reach::{ReachError, reach};
+pub use reach::{ReachError, Reached, reach};
 pub use reload::{Configuration, ConfigurationHandle, needs_restart};
 pub use run::{AppError, serve};

@@ -170,6 +170,11 @@ impl Plan {
         })
     }
 
+    /// Whether a role needs a Lease.
+    pub fn needs_leases(&self) -> bool {
+        self.roles.iter().any(|role| role.lease.is_some())
+    }
+
     /// Whether the daemon may read any secret of the cluster.
     pub fn reads_every_secret(&self) -> bool {
         self.rules.iter().any(|rule| rule.resource == "secrets")

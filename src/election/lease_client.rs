@@ -131,6 +131,19 @@ fn is_about_the_namespace(operation: &str, status: &Status) -> bool {
     operation == CREATE && status.code == 404 && kind == Some("namespaces")
 }
 
+/// Whether Leases can be created in this namespace: the API is asked for a creation that it does not store.
+pub async fn rehearse(client: kube::Client, settings: LeaseSettings, limit: Duration) -> Result<(), LeaseError> {
+    let lease = LeaseClient::new(client, settings, Meter::new());
+    let metadata = ObjectMeta { name: Some(lease.settings.name.clone()), ..ObjectMeta::default() };
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match lease.within(CREATE, limit, lease.api.create(&params, &Lease { metadata, spec: None })).await {
+        Ok(_) => Ok(()),
+        // There is one.
+        Err(error) if error.is_outrun() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads and writes one Lease.
 pub(super) struct LeaseClient {
     pub(super) api: Api<Lease>,

@@ -51,7 +51,7 @@ mod tests;
 pub use config::LeaderElectionSection;
 pub use elector::{ElectionError, Elector};
 pub use gate::{Gate, Leadership};
-pub use lease_client::LeaseError;
+pub use lease_client::{LeaseError, rehearse};
 pub use settings::{LeaseSettings, SettingsError, identity};
 pub use status::{ElectionStatus, ElectionView, Stalled};
 pub use term::{Fenced, Term, TermGuard, TermOver};

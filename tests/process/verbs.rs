@@ -239,7 +239,34 @@ async fn check_with_a_kubeconfig_reaches_the_server_or_says_why_not() {
     let path = theatre.path("daemon.kubeconfig");
     let ended = run(&["check", "--config", MINIMAL, "--kubeconfig", path.to_str().unwrap()], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    assert!(ended.stdout.lines().last().unwrap().starts_with("server   reached, version v1."), "{}", ended.stdout);
+    let said = ended.stdout.lines().last().unwrap();
+    assert!(said.starts_with("server   reached, version v1."), "{}", ended.stdout);
+    assert!(said.ends_with("; Leases can be created in namespace default"), "{}", ended.stdout);
+
+    // The namespace of the configuration, and that of the pod. Nothing is stored.
+    let odd =
+        "csi: {endpoint: 'unix:///csi/csi.sock'}\nleaderElection: {namespace: clusters-abc}\nroles: {attacher: {}}\n";
+    let odd = theatre.file("odd.yaml", odd);
+    let cases: [(&str, &[(&str, &str)]); 2] = [(&odd, &[]), (MINIMAL, &[("POD_NAMESPACE", "clusters-abc")])];
+    for (config, variables) in cases {
+        let ended = run(&["check", "--config", config, "--kubeconfig", path.to_str().unwrap()], variables).await;
+        assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+        let expected = "error: nobody could lead in namespace \"clusters-abc\": cannot create lease \"csi-control-plane-check\": the \
+            cluster has no namespace \"clusters-abc\": create it, or name another one in leaderElection.namespace\n";
+        assert_eq!(ended.stderr, expected);
+    }
+    let leases = theatre.testbed.api.list::<k8s_openapi::api::coordination::v1::Lease>("").unwrap();
+    assert_eq!(leases.len(), 0, "{leases:?}");
+    // Without an election no Lease is needed.
+    let alone = "csi: {endpoint: 'unix:///csi/csi.sock'}\nleaderElection: {enabled: false, namespace: clusters-abc}\nroles: {attacher: {}}\n";
+    let alone = theatre.file("alone.yaml", alone);
+    let ended = run(&["check", "--config", &alone, "--kubeconfig", path.to_str().unwrap()], &[]).await;
+    assert_eq!(
+        (ended.code, ended.stdout.lines().last().unwrap().contains("Leases")),
+        (Some(0), false),
+        "{}",
+        ended.stderr
+    );
 
     // The file of a user whose certificate is not what it says.
     let text = std::fs::read_to_string(&path).unwrap();
