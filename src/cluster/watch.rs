@@ -25,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde::{Deserialize, Deserializer};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::cache::Cache;
@@ -183,6 +183,7 @@ async fn keep<K: Cached>(
         let api = api(Version(cache.version()));
         let has_other = unserved + 1 < K::VERSIONS.len();
         others.mark_unchanged();
+        let begun = Instant::now();
         let restart = follow(cache, &api, &config, list_silence, clock, &mut backoff, (after, has_other)).await;
         if restart == Restart::Unserved {
             unserved += 1;
@@ -204,6 +205,8 @@ async fn keep<K: Cached>(
                 }
             });
             let is_soon = other_found.await == Ok(true);
+            // Many objects may name the kind, one after the other.
+            sleep_until(begun + LOOK_AGAIN.0).await;
             pause = if is_soon { LOOK_AGAIN.0 } else { (pause * 2).min(LOOK_AGAIN.1) };
             version = 0;
             continue;

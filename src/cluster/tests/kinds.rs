@@ -174,6 +174,14 @@ async fn kinds_that_are_installed_together_are_found_together() {
     contents.synced().await;
     // Both are looked for every half minute by now, and the one is asked for.
     pass(Duration::from_secs(62)).await;
+    let looks = || server.seen().iter().filter(|seen| seen.path.ends_with("/volumesnapshots")).count();
+    let before = looks();
+    for _ in 0..100 {
+        snapshots.look_again();
+        pass(Duration::from_millis(20)).await;
+    }
+    assert!((1..=3).contains(&(looks() - before)), "once a second, however many name it: {}", looks() - before);
+    pass(Duration::from_secs(2)).await;
     other.store(200, Ordering::Relaxed);
     code.store(200, Ordering::Relaxed);
     assert!(snapshots.is_absent() && contents.is_absent());
