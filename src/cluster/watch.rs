@@ -9,7 +9,7 @@
 //!   watch, and list again.
 //! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error. It is looked for again after
 //!   30 s at the latest, and at once where another absent kind is found ([`Found`]): they are installed together. A watch of
-//!   CustomResourceDefinitions would need a right that the daemon has no other use for.
+//!   `CustomResourceDefinition`s would need a right that the daemon has no other use for.
 //! - **Kinds with several versions.** The best that the server has is read, and another when that is no longer served.
 //!
 //! Lists are always consistent reads, page by page. kube's streaming lists start at version 0, which may be older than
