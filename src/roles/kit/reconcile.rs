@@ -63,9 +63,9 @@ pub trait Reconciler: Send + Sync + 'static {
     /// only the loss of the Lease does.
     fn has_answer(&self, state: &Self::State) -> bool;
 
-    /// Whether the attempt has failed and only records that: what it observes from now on does not change its outcome, and a
-    /// change that comes now wakes the key again.
-    fn has_failed(&self, _: &Self::State) -> bool {
+    /// Whether a change that comes from now on wakes the key again, although the attempt still observes: it has failed and only
+    /// records that, or it decides by what it has read from the API, which the change may have made old.
+    fn keeps_changes(&self, _: &Self::State) -> bool {
         false
     }
 
@@ -218,7 +218,7 @@ async fn work<R: Reconciler>(
     attempt: &mut Attempt<'_, R::Key>,
 ) -> Result<R::End, Stop<R::Reason>> {
     for _ in 0..MAX_STEPS {
-        if !reconciler.has_failed(state) {
+        if !reconciler.keeps_changes(state) {
             // Before the read: what changes after it is news.
             attempt.ticket.observes();
         }

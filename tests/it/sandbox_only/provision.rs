@@ -1,5 +1,7 @@
 //! Claims and volumes: the exact requests, which only the sandbox shows.
 
+use std::time::Duration;
+
 use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults;
@@ -161,6 +163,24 @@ async fn a_secret_that_may_not_be_read_is_waited_for_to_end_what_an_earlier_lead
     api(&world).faults().remove(fault);
     world.assert_all_gone(&[&claim]).await;
     assert!(world.driver().calls().iter().filter(|call| call.method == Method::DeleteVolume).all(|call| call.secrets));
+}
+
+/// What an attempt has read of the source is older than the change that wakes the claim meanwhile.
+#[tokio::test]
+async fn a_source_that_is_bound_while_the_answer_that_it_is_not_is_on_its_way_wakes_its_clone() {
+    let (world, class) = shop(json!({})).await;
+    let source = world.name("source");
+    // This test does not wait for a back-off of five minutes.
+    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let clone = world.claim_from("clone", &class, "PersistentVolumeClaim", &source).await;
+    world.claim_told(&clone, "ProvisioningFailed", &source).await;
+    let reads = by_daemon(&world).verb("get").resource("persistentvolumeclaims").name(&source);
+    let late = faults::Action::DelayAfter(Duration::from_secs(1));
+    let fault = api(&world).faults().add(faults::Fault::on(reads, late).times(1));
+    assert_eq!(world.claim("source", &class, json!({})).await, source);
+    world.supplied_with(&source).await;
+    world.supplied_with(&clone).await;
+    assert_eq!(api(&world).faults().hits(fault), 1);
 }
 
 #[tokio::test]

@@ -109,8 +109,8 @@ impl Reconciler for ClaimReconciler {
         state.known.has_answer()
     }
 
-    fn has_failed(&self, state: &State) -> bool {
-        state.failure.is_some()
+    fn keeps_changes(&self, state: &State) -> bool {
+        state.failure.is_some() || state.found.is_read()
     }
 
     async fn perform(

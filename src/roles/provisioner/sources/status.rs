@@ -28,6 +28,14 @@ pub struct SourceObjects {
     pub protected: bool,
 }
 
+impl SourceObjects {
+    /// Whether anything was read. It is as old as that.
+    pub fn is_read(&self) -> bool {
+        let of_snapshot = self.snapshot.is_some() || self.content.is_some();
+        self.grants.is_some() || of_snapshot || self.claim.is_some() || self.volume.is_some()
+    }
+}
+
 /// How much is known about the source.
 pub fn origin(
     source: &Result<Source, SourceError>,

@@ -96,7 +96,7 @@ impl Reconciler for Expansions {
         state.progress.has_answer()
     }
 
-    fn has_failed(&self, state: &State) -> bool {
+    fn keeps_changes(&self, state: &State) -> bool {
         state.progress.refused.is_some()
     }
 

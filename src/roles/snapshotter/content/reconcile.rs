@@ -119,7 +119,7 @@ impl<K: Driven> Reconciler for Contents<K> {
         state.has_answer(self.0.memory.is_unanswered(&state.uid))
     }
 
-    fn has_failed(&self, state: &State) -> bool {
+    fn keeps_changes(&self, state: &State) -> bool {
         state.progress.failure.is_some()
     }
 
