@@ -138,6 +138,10 @@ impl Reconciler for NodeAdmission {
         false
     }
 
+    fn keeps_changes(&self, state: &State) -> bool {
+        state.holder.is_some()
+    }
+
     async fn perform(
         &self,
         step: Step,

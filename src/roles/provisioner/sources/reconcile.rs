@@ -142,6 +142,10 @@ impl Reconciler for SourceReconciler {
         false
     }
 
+    fn keeps_changes(&self, state: &State) -> bool {
+        !matches!(state.read, Read::NotYet)
+    }
+
     async fn perform(
         &self,
         step: Step,

@@ -8,7 +8,7 @@ use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::{Attempt, Next, Reconciler, TermScope};
 use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
-use super::attempt::{Done, Operation, State};
+use super::attempt::{Done, Operation, Progress, State};
 use super::call::Driven;
 use super::context::{Context, Objects};
 use super::decide::next_step;
@@ -120,7 +120,8 @@ impl<K: Driven> Reconciler for Contents<K> {
     }
 
     fn keeps_changes(&self, state: &State) -> bool {
-        state.progress.failure.is_some()
+        let Progress { failure, is_gone, is_others, named_elsewhere, .. } = &state.progress;
+        failure.is_some() || *is_gone || *is_others || named_elsewhere.is_some()
     }
 
     async fn perform(
