@@ -23,6 +23,7 @@ mod handover;
 mod handover_claims;
 mod input;
 mod logs;
+mod lost;
 mod outages;
 mod program;
 mod rbac;
