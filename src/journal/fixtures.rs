@@ -15,7 +15,11 @@ pub(super) struct Asked {
     pub(super) discarding: Option<String>,
 }
 
-impl Content for Asked {}
+impl Content for Asked {
+    fn subject(&self) -> String {
+        format!("volume {}", self.volume_name)
+    }
+}
 
 impl Asked {
     pub(super) fn volume(name: &str) -> Self {

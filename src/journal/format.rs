@@ -35,7 +35,10 @@ const LONGEST_KEY: usize = 253;
 
 /// An entry's content: a type of the role. It must be a struct that accepts unknown members and has no member `at`. People
 /// read its JSON in `kubectl get configmap`.
-pub trait Content: Serialize + DeserializeOwned + Clone + PartialEq + Debug + Send + Sync + 'static {}
+pub trait Content: Serialize + DeserializeOwned + Clone + PartialEq + Debug + Send + Sync + 'static {
+    /// What the entry is about, in one line for the log.
+    fn subject(&self) -> String;
+}
 
 /// An entry's key: a claim's uid.
 pub(super) type Key = Arc<str>;

@@ -9,13 +9,13 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use tracing::warn;
 
 use super::error::{JournalError, OpenError};
 use super::format::{self, Content, Contents, Key, Stored};
 use super::ledger::{JournalStatus, Ledger, LeftBecause, Recorded};
 use super::metrics::JournalMetrics;
 use super::place::{Place, SEGMENTS};
+use super::told::warn_foreign;
 use crate::cluster::{Api, ConfigMap, ObjectName, SmolStr};
 use crate::election::{Fenced, TermOver};
 use crate::process::Clock;
@@ -76,9 +76,6 @@ impl From<LeftBecause> for LeftReason {
     }
 }
 
-/// What the log says of a foreign entry.
-pub(super) const FOREIGN: &str = "an entry of the journal was not written for the object that it is on: it is a copy, and the daemon does not act on it";
-
 /// The journal of one driver in one term, or of a driver on one node. Clones share it. [`run`](Self::run) writes the
 /// entries; it must run as a task of the term.
 pub struct Journal<E>(pub(super) Arc<Inner<E>>);
@@ -114,7 +111,7 @@ impl<E: Content> Journal<E> {
         }
         let ledger = Ledger::open(found);
         for (n, entry) in ledger.foreign() {
-            warn!(segment = %place.segment(n), key = &*entry.key, "{FOREIGN}");
+            warn_foreign::<E>(&place, n, entry);
         }
         let opened = ledger.all().filter_map(|it| opened_from(&it)).collect();
         let metrics = JournalMetrics::new(&meter, &place.driver);
@@ -176,6 +173,11 @@ impl<E: Content> Journal<E> {
         answer(&mut ledger);
         drop(ledger);
         self.0.wake.notify_one();
+    }
+
+    /// The keys that are wanted, of all that are on an object or may yet be.
+    pub fn keys(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        self.0.lock().keys().filter(|key| is_wanted(key)).map(|key| key.to_string()).collect()
     }
 
     /// Whether no successor can find an entry of this key that it would act on.

@@ -47,6 +47,7 @@ mod run;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 mod tests;
+mod told;
 mod unreadable;
 
 pub use error::{JournalError, OpenError};
@@ -55,4 +56,5 @@ pub use journal::{Journal, LeftReason, LeftRow, Opened, Row};
 pub use ledger::JournalStatus;
 pub use place::{Place, SEGMENTS};
 pub use rights::{Deleted, delete_segments, nodes, rules};
+pub use told::remedy;
 pub use unreadable::{Unreadable, UnreadableReason};

@@ -11,8 +11,9 @@ use tracing::{error, info, warn};
 
 use super::error::{JournalError, OpenError};
 use super::format::{self, Content, Version};
-use super::journal::{FOREIGN, Inner, Journal, Opened, answer, fetch, opened_from};
+use super::journal::{Inner, Journal, Opened, answer, fetch, opened_from};
 use super::ledger::{Commit, Compared, Found, Next, Outcome};
+use super::told::{warn_appeared, warn_foreign};
 use crate::cluster::{ApiError, ApiErrorKind, ConfigMapMeta};
 use crate::election::TermOver;
 use crate::process::error_chain;
@@ -168,12 +169,11 @@ impl<E: Content> Inner<E> {
             let entries = compared.rewritten;
             warn!(%segment, entries, "entries of the journal were deleted or edited: they are written again");
         }
-        if compared.foreign > 0 {
-            warn!(%segment, entries = compared.foreign, "{FOREIGN}");
+        for stored in &compared.foreign {
+            warn_foreign::<E>(&self.place, n, stored);
         }
-        if compared.appeared > 0 {
-            let entries = compared.appeared;
-            warn!(%segment, entries, "entries of the journal have appeared that no daemon has written: the daemon does not act on them");
+        for stored in &compared.appeared {
+            warn_appeared::<E>(&self.place, n, stored);
         }
         if compared.dismissed > 0 {
             let entries = compared.dismissed;

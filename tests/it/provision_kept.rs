@@ -16,20 +16,20 @@ use crate::supplier::{create, figure, rights, supplier};
 use crate::supply::handle_of;
 use crate::world::World;
 
-const LEFT_OVER: &str = "csi_control_plane_journal_left_over";
+pub(crate) const LEFT_OVER: &str = "csi_control_plane_journal_left_over";
 const FOREIGN: &str = "csi_control_plane_journal_foreign_entries";
 
 /// A claim that has its volume, and what the journal had of it.
-struct Made {
-    claim: String,
-    volume: String,
+pub(crate) struct Made {
+    pub(crate) claim: String,
+    pub(crate) volume: String,
     handle: String,
     entry: BTreeMap<String, Value>,
 }
 
 impl World {
     /// A claim of a class with this policy, which has its volume. Its entry is saved meanwhile, as a backup tool would do it.
-    async fn made_and_saved(&self, short: &str, policy: &str) -> Made {
+    pub(crate) async fn made_and_saved(&self, short: &str, policy: &str) -> Made {
         let class = self.class(&format!("{short}-class"), json!({ "reclaimPolicy": policy })).await;
         self.driver().inject(create(Action::Hold).once());
         let claim = self.claim(short, &class, json!({})).await;
@@ -42,7 +42,7 @@ impl World {
     }
 
     /// As a user keeps data: the volume is set to `Retain`, and claim and PersistentVolume are deleted.
-    async fn keep(&self, made: &Made) {
+    pub(crate) async fn keep(&self, made: &Made) {
         self.begin_to_keep(made).await;
         self.gone::<PersistentVolume>(&made.volume).await;
     }
@@ -56,12 +56,12 @@ impl World {
     }
 
     /// As if the entry had not left the journal yet.
-    async fn put_back(&self, made: &Made) {
+    pub(crate) async fn put_back(&self, made: &Made) {
         self.write_entries(&self.segment(0), &made.entry).await;
     }
 
     /// The volume exists, the driver was not called for it again, and no PersistentVolume names it.
-    async fn is_kept(&self, made: &Made) {
+    pub(crate) async fn is_kept(&self, made: &Made) {
         assert!(self.driver().state().volumes().contains_key(&made.handle), "the data is gone");
         assert_eq!(self.times_asked(&made.claim).await, 1, "it was created a second time");
         assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0);
@@ -69,13 +69,13 @@ impl World {
     }
 
     /// A daemon works: another claim gets its volume.
-    async fn works(&self, short: &str) {
+    pub(crate) async fn works(&self, short: &str) {
         let class = self.class(&format!("{short}-class"), json!({})).await;
         let claim = self.claim(short, &class, json!({})).await;
         self.supplied_with(&claim).await;
     }
 
-    async fn counts(&self, daemon: &Daemon, metric: &str, expected: f64) {
+    pub(crate) async fn counts(&self, daemon: &Daemon, metric: &str, expected: f64) {
         let labels = [self.driver_name()];
         self.metrics_until(daemon, metric, |text| figure(text, metric, &labels) == Some(expected)).await;
     }
@@ -204,6 +204,62 @@ async fn j10_an_entry_without_proof_is_reported_and_left_alone_until_a_person_de
     world.patch_segment(&world.segment(0), json!({ "data": { uid: null } })).await;
     world.works("last").await;
     world.counts(&daemon, LEFT_OVER, 0.0).await;
+    world.is_kept(&made).await;
+}
+
+/// The class `Retain` gives the PersistentVolume no finalizer of ours, so nothing holds it up until its entry is gone.
+#[tokio::test]
+async fn j10_an_entry_that_has_outlived_the_apis_history_is_reported_and_left_alone() {
+    for policy in ["Delete", "Retain"] {
+        let world = World::supplied_alone().await;
+        let first = world.daemon_on("first", supplier(json!({}))).await;
+        let made = world.made_and_saved("claim", policy).await;
+        world.keep(&made).await;
+        first.kill();
+        world.put_back(&made).await;
+        world.ground().forget().await;
+        let second = world.daemon_on("second", supplier(json!({}))).await;
+        world.counts(&second, LEFT_OVER, 1.0).await;
+        world.page_names(&second, &["Volumes that may be left over", &made.volume, "nothing proves"]).await;
+        world.works("next").await;
+        world.is_kept(&made).await;
+        assert!(world.is_recorded(&made.claim).await, "its entry stays until a person deletes it");
+    }
+}
+
+#[tokio::test]
+async fn j10_an_entry_from_before_the_journal_was_off_deletes_nothing_that_was_kept_meanwhile() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let made = world.made_and_saved("claim", "Delete").await;
+    first.kill();
+    world.put_back(&made).await;
+    let without = world.daemon_on("without", supplier(json!({ "durableIntent": false }))).await;
+    world.keep(&made).await;
+    world.works("next").await;
+    without.stop().await.unwrap();
+    let _second = world.daemon_on("second", supplier(json!({}))).await;
+    world.forgotten(&made.claim).await;
+    world.works("last").await;
+    world.is_kept(&made).await;
+}
+
+/// As a version of the daemon would have written it that does not know these members, before or between.
+#[tokio::test]
+async fn j9_an_entry_of_a_version_that_names_neither_object_nor_time_is_taken_for_a_copy() {
+    let world = World::supplied(|_| {}).await;
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let mut made = world.made_and_saved("claim", "Delete").await;
+    world.keep(&made).await;
+    first.kill();
+    for member in ["in", "since"] {
+        made.entry.values_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove(member)));
+    }
+    world.put_back(&made).await;
+    let second = world.daemon_on("second", supplier(json!({}))).await;
+    world.counts(&second, FOREIGN, 1.0).await;
+    world.page_names(&second, &["it is a copy", &made.volume]).await;
+    world.works("next").await;
     world.is_kept(&made).await;
 }
 

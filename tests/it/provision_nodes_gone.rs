@@ -2,13 +2,14 @@
 //! the claim, and the lost driver's request is not sent to another driver.
 
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use super::provision_nodes::Local;
 use crate::journal::entries;
+use crate::provision_kept::LEFT_OVER;
 use crate::supplier::{create, figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase};
 use crate::world::World;
@@ -192,5 +193,51 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
         world.on_node(&later, &other).await;
         assert_eq!((lost.driver.state().volumes().len(), other.driver.state().volumes().len()), (0, 2));
         world.journal_is_empty().await;
+    }
+}
+
+/// A PersistentVolume of the same name says nothing of what this node's driver has made, also where it is gone by now.
+#[tokio::test]
+async fn what_was_made_for_a_claim_that_then_came_and_went_on_another_node_is_deleted_or_reported() {
+    // The claim is there for as long as its daemon is away, or is gone.
+    for is_bound in [true, false] {
+        let world = World::of_nodes().await;
+        let (first, other) = (Local::set(&world, "first", 10).await, Local::set(&world, "other", 10).await);
+        let class = world.class("class", json!({})).await;
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.select(&claim, Some(&first.node)).await;
+        first.begins_and_dies(&world, json!({})).await;
+        first.driver.clear_faults();
+        world.select(&claim, Some(&other.node)).await;
+        let elsewhere = other.daemon(&world, json!({})).await;
+        let volume = world.on_node(&claim, &other).await;
+        let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+        world.merge_patch::<PersistentVolume>(&volume.name_any(), retain).await;
+        if is_bound {
+            world.bound(&claim).await;
+        } else {
+            world.delete_claim(&claim).await;
+            world.claim_gone(&claim).await;
+        }
+        world.all::<PersistentVolume>().delete(&volume.name_any(), &DeleteParams::default()).await.unwrap();
+        if is_bound {
+            // The API's own finalizer holds the PersistentVolume of a claim.
+            let by_force = json!({ "metadata": { "finalizers": null } });
+            world.merge_patch::<PersistentVolume>(&volume.name_any(), by_force).await;
+        }
+        world.gone::<PersistentVolume>(&volume.name_any()).await;
+        let back = first.daemon(&world, json!({})).await;
+        if is_bound {
+            // The claim gets no empty volume in the place of the one that it had.
+            world.counts(&back, LEFT_OVER, 1.0).await;
+            world.page_names(&back, &["Volumes that may be left over", &volume.name_any()]).await;
+        } else {
+            first.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+            world.journal_is_empty().await;
+        }
+        assert_eq!(first.driver.state().volumes().len(), usize::from(is_bound));
+        assert_eq!(world.volumes().await.len(), 0);
+        assert_eq!(other.driver.state().volumes().len(), 1, "its user has kept it");
+        drop(elsewhere);
     }
 }

@@ -160,6 +160,7 @@ async fn a_terminated_leader_stores_the_volumes_that_it_has_asked_for_and_its_su
         assert!(stored.at <= release.at, "stored at {:?}, released at {:?}", stored.at, release.at);
     }
     assert!(coming.asked(&theatre).iter().all(|calls| calls.len() == 1));
+    assert!(going.asked(&theatre).iter().all(|calls| calls.len() == 1), "what goes was created a second time");
     assert_eq!(most_deletions(&theatre), 1);
     for calls in next.asked(&theatre) {
         assert_eq!(calls.len(), 1);
@@ -192,6 +193,7 @@ async fn a_killed_leaders_volumes_are_asked_for_once_more_and_stored_by_its_succ
     }
     assert!(coming.stored(&theatre).iter().all(|it| it.user == "daemon-new"));
     assert!(next.asked(&theatre).iter().all(|calls| calls.len() == 1));
+    assert!(going.asked(&theatre).iter().all(|calls| calls.len() == 1), "what goes was created a second time");
     assert_eq!(most_deletions(&theatre), 2);
     theatre.commits.assert_one_leader(LEASE);
     assert_balanced(&theatre).await;

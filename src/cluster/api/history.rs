@@ -6,7 +6,7 @@
 //!
 //! Versions of different kinds can be compared, because a server keeps its kinds in one etcd (all but Events).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::Resource as _;
 use serde::Deserialize;
@@ -27,42 +27,28 @@ const EXPIRED: u16 = 410;
 
 /// What has become of the objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum History {
-    /// The uids of all objects that were created, changed or deleted, by name.
-    Whole(BTreeMap<String, BTreeSet<String>>),
+pub enum History<K> {
+    /// All objects that were created, changed or deleted, by name and uid, as the last change shows them.
+    Whole(Changed<K>),
     /// The server no longer has all changes since that version, or cannot prove that it has told all.
     Unknown,
 }
+
+/// Objects by name and uid: those that had the same name one after the other differ in their uid.
+type Changed<K> = BTreeMap<String, BTreeMap<String, K>>;
 
 /// A change, in a watch.
 #[derive(Deserialize)]
 struct WireChange {
     #[serde(rename = "type")]
     what: String,
-    object: WireObject,
-}
-
-/// A change with the whole of its object.
-#[derive(Deserialize)]
-struct WireEnd {
-    #[serde(rename = "type")]
-    what: String,
     object: serde_json::Value,
 }
 
-/// The object of a change; an error has a code instead of metadata.
-#[derive(Deserialize)]
-struct WireObject {
-    #[serde(default)]
-    metadata: Meta,
-    #[serde(default)]
-    code: Option<u16>,
-}
-
 /// What one watch has told.
-#[derive(Debug, Default)]
-struct Told {
-    changed: BTreeMap<String, BTreeSet<String>>,
+#[derive(Debug)]
+struct Told<K> {
+    changed: Changed<K>,
     /// Everything up to this version was told.
     until: Option<u128>,
     is_too_old: bool,
@@ -71,7 +57,7 @@ struct Told {
 impl Api {
     /// Reads what has become of the objects of a kind that has no namespace since this version, up to the present. Takes a second or more:
     /// the server says late that it has told everything.
-    pub async fn history<K: Object>(&self, since: &str) -> Result<History, ApiError> {
+    pub async fn history<K: Object>(&self, since: &str) -> Result<History<K>, ApiError> {
         let Some(now) = self.present::<K>().await? else { return Ok(History::Unknown) };
         // A version from the future is of another server, or of this one before it was restored from a backup.
         if since.parse::<u128>().map_or(true, |since| since > now) {
@@ -121,7 +107,7 @@ impl Api {
         }
     }
 
-    async fn told<K: Object>(&self, since: &str) -> Result<Told, ApiError> {
+    async fn told<K: Object>(&self, since: &str) -> Result<Told<K>, ApiError> {
         let name = ObjectName::cluster("");
         let url = self.kind_url::<K::Kind>(&name);
         self.call_for(
@@ -134,7 +120,7 @@ impl Api {
                 ),
                 content: None,
             },
-            |body| read(body).is_ok_and(|told| told.until.is_some() || told.is_too_old),
+            |body| read::<K>(body).is_ok_and(|told| told.until.is_some() || told.is_too_old),
             read,
         )
         .await
@@ -143,8 +129,8 @@ impl Api {
 
 /// The object with this uid as the body of a watch shows it when it was deleted.
 fn end_of<K: Object>(body: &[u8], uid: &str) -> Result<Option<K>, serde_json::Error> {
-    for change in serde_json::Deserializer::from_slice(body).into_iter::<WireEnd>() {
-        let WireEnd { what, object } = match change {
+    for change in serde_json::Deserializer::from_slice(body).into_iter::<WireChange>() {
+        let WireChange { what, object } = match change {
             Err(error) if error.is_eof() => break,
             change => change?,
         };
@@ -156,18 +142,20 @@ fn end_of<K: Object>(body: &[u8], uid: &str) -> Result<Option<K>, serde_json::Er
 }
 
 /// Reads the body of a watch: one change on each line. The last one may be cut off.
-fn read(body: &[u8]) -> Result<Told, serde_json::Error> {
-    let mut told = Told::default();
+fn read<K: Object>(body: &[u8]) -> Result<Told<K>, serde_json::Error> {
+    let mut told = Told { changed: Changed::new(), until: None, is_too_old: false };
     for change in serde_json::Deserializer::from_slice(body).into_iter::<WireChange>() {
-        let WireChange { what, object: WireObject { metadata, code } } = match change {
+        let WireChange { what, object } = match change {
             Err(error) if error.is_eof() => break,
             change => change?,
         };
         match what.as_str() {
-            "BOOKMARK" => told.until = metadata.version(),
-            "ERROR" => told.is_too_old |= code == Some(EXPIRED),
+            "BOOKMARK" => told.until = Meta::deserialize(&object["metadata"])?.version(),
+            "ERROR" => told.is_too_old |= object["code"] == EXPIRED,
             _ => {
-                told.changed.entry(metadata.name.to_string()).or_default().insert(metadata.uid.to_string());
+                let object: K = serde_json::from_value(object)?;
+                let (name, uid) = (object.meta().name.to_string(), object.meta().uid.to_string());
+                told.changed.entry(name).or_default().insert(uid, object);
             }
         }
     }
@@ -177,25 +165,27 @@ fn read(body: &[u8]) -> Result<Told, serde_json::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::PersistentVolume;
 
     #[test]
     fn a_watch_tells_changes_and_up_to_where_it_has_told_all() {
         let body = concat!(
-            r#"{"type":"ADDED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"5"}}}"#,
+            r#"{"type":"ADDED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"5"},"spec":{}}}"#,
             "\n",
-            r#"{"type":"DELETED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"6"}}}"#,
+            r#"{"type":"DELETED","object":{"kind":"PersistentVolume","metadata":{"name":"a","uid":"u1","resourceVersion":"6"},"spec":{}}}"#,
             "\n",
-            r#"{"type":"MODIFIED","object":{"kind":"PersistentVolume","metadata":{"name":"b","uid":"u2","resourceVersion":"7"}}}"#,
+            r#"{"type":"MODIFIED","object":{"kind":"PersistentVolume","metadata":{"name":"b","uid":"u2","resourceVersion":"7"},"spec":{}}}"#,
             "\n",
             r#"{"type":"BOOKMARK","object":{"kind":"PersistentVolume","metadata":{"resourceVersion":"9"}}}"#,
             "\n",
             r#"{"type":"ADDED","object":{"kind":"Persist"#,
         );
-        let told = read(body.as_bytes()).unwrap();
+        let told = read::<PersistentVolume>(body.as_bytes()).unwrap();
         assert_eq!((told.until, told.is_too_old), (Some(9), false));
         let names: Vec<&str> = told.changed.keys().map(String::as_str).collect();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(told.changed["a"], ["u1".to_owned()].into());
+        let last = &told.changed["a"]["u1"].metadata;
+        assert_eq!(last.version(), Some(6), "as the last change shows it");
     }
 
     #[test]
@@ -218,9 +208,9 @@ mod tests {
 
     #[test]
     fn a_watch_that_has_not_said_that_it_is_whole_proves_nothing() {
-        assert_eq!(read(b"").unwrap().until, None);
+        assert_eq!(read::<PersistentVolume>(b"").unwrap().until, None);
         let expired = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}"#;
-        assert!(read(expired.as_bytes()).unwrap().is_too_old);
-        assert!(read(b"no json").is_err());
+        assert!(read::<PersistentVolume>(expired.as_bytes()).unwrap().is_too_old);
+        assert!(read::<PersistentVolume>(b"no json").is_err());
     }
 }

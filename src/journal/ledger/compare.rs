@@ -38,9 +38,9 @@ pub(in crate::journal) struct Compared {
     /// Entries that were deleted or edited, and will be written again.
     pub(in crate::journal) rewritten: usize,
     /// New entries that were not written for their object.
-    pub(in crate::journal) foreign: usize,
+    pub(in crate::journal) foreign: Vec<Stored>,
     /// New entries that no daemon can have written.
-    pub(in crate::journal) appeared: usize,
+    pub(in crate::journal) appeared: Vec<Stored>,
     /// Entries that were left alone, and that a person has deleted.
     pub(in crate::journal) dismissed: usize,
     /// The read failed, and the read before did not.
@@ -117,7 +117,7 @@ impl<W> Ledger<W> {
         foreign.retain(|one| !segment.live.contains(&one.key));
         let mut compared = Compared { is_repaired: segment.fault.take().is_some(), ..Compared::default() };
         let is_known = |one: &&Stored| segment.foreign.contains(one);
-        compared.foreign = foreign.iter().filter(|one| !is_known(one)).count();
+        compared.foreign = foreign.iter().filter(|one| !is_known(one)).cloned().collect();
         segment.foreign = foreign;
         let is_unchanged = segment.object == object;
         let known = std::mem::take(&mut segment.copies);
@@ -151,7 +151,7 @@ impl<W> Ledger<W> {
                 }
                 None => {
                     self.leave_stranger(n, &stored);
-                    compared.appeared += 1;
+                    compared.appeared.push(stored);
                 }
             }
         }

@@ -96,6 +96,12 @@ impl<W> Ledger<W> {
         }
     }
 
+    /// The keys that are on an object or may yet be. One may be told more than once.
+    pub(in crate::journal) fn keys(&self) -> impl Iterator<Item = &Key> {
+        let held = self.segments.iter().flat_map(|it| it.copies.keys().chain(it.attempted.keys()));
+        self.entries.keys().chain(held)
+    }
+
     /// Whether no successor can find an entry of this key that it would act on.
     pub(in crate::journal) fn is_gone(&self, key: &str) -> bool {
         // A write without a known outcome is read back soon. What lands even later is removed as soon as it is noticed.

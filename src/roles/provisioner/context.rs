@@ -19,6 +19,7 @@ use crate::roles::provisioner::claims::histories::Histories;
 use crate::roles::provisioner::claims::name_status::status_of;
 use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::ProvisionRules;
+use crate::roles::provisioner::claims::request::whole_uid;
 use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
@@ -173,25 +174,29 @@ impl Context {
     }
 
     /// The keys under which the journal may have an entry for this PersistentVolume: the claim's uid, and the uid in
-    /// the volume's name, because volume populators and people rebind a PersistentVolume to another claim.
-    fn journal_keys<'a>(&self, volume: &'a PersistentVolume) -> impl Iterator<Item = &'a str> {
-        let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.as_deref());
-        let name: &str = &volume.metadata.name;
-        let named = name.strip_prefix(self.asking.names.prefix.as_str()).and_then(|rest| rest.strip_prefix('-'));
-        claim.into_iter().chain(named).filter(|key| !key.is_empty())
+    /// the volume's name, because volume populators and people rebind a PersistentVolume to another claim. Without a
+    /// whole uid in the name, each key counts that the name may have been made of.
+    fn journal_keys(&self, journal: &Journal<Entry>, volume: &PersistentVolume) -> Vec<String> {
+        let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.clone());
+        let (name, names): (&str, _) = (&volume.metadata.name, &self.asking.names);
+        let named = match whole_uid(name) {
+            Some(uid) => vec![uid.to_owned()],
+            None => journal.keys(|key| names.may_be_of(name, key)),
+        };
+        claim.map(Into::into).into_iter().chain(named).filter(|key: &String| !key.is_empty()).collect()
     }
 
     /// Whether no later leader can find an entry of the journal for this PersistentVolume (J8).
     pub fn is_forgotten(&self, volume: &PersistentVolume) -> bool {
         let Some(journal) = &self.journal else { return true };
-        self.journal_keys(volume).all(|key| journal.is_gone(key))
+        self.journal_keys(journal, volume).iter().all(|key| journal.is_gone(key))
     }
 
     /// Waits until no later leader can find an entry, at most `JOURNAL_PATIENCE`.
     pub async fn forgotten(&self, volume: &PersistentVolume) -> Result<(), JournalError> {
         let Some(journal) = &self.journal else { return Ok(()) };
-        for key in self.journal_keys(volume) {
-            journal.gone(key, JOURNAL_PATIENCE).await?;
+        for key in self.journal_keys(journal, volume) {
+            journal.gone(&key, JOURNAL_PATIENCE).await?;
         }
         Ok(())
     }

@@ -25,7 +25,11 @@ use crate::telemetry::names::JOURNAL_UNREADABLE;
 /// How often the daemon of a node looks for the journals of nodes that are gone. Each time it lists the driver's segments.
 const LOOK_FOR_LOST_NODES: Duration = Duration::from_secs(3600);
 
-impl Content for Entry {}
+impl Content for Entry {
+    fn subject(&self) -> String {
+        format!("claim {}, volume {}", self.key(), volume_of(self))
+    }
+}
 
 /// Where the journal is. `node`: with node deployment, each node has its own journal.
 fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
@@ -132,12 +136,7 @@ pub(super) fn left_rows(journal: &Journal<Entry>, now: Timestamp) -> Vec<Vec<Str
             LeftReason::Foreign => "it is a copy: it was not written for this ConfigMap",
         };
         let age = now.duration_since(entry.at).as_secs().max(0);
-        let (name, namespace) = (segment.name(), segment.namespace().unwrap_or_default());
-        let remedy = format!(
-            "look for the volume at the driver, delete it there if nobody needs its data, and then: \
-             kubectl -n {namespace} patch configmap {name} --type=merge -p '{{\"data\":{{\"{}\":null}}}}'",
-            entry.key
-        );
+        let remedy = journal::remedy(&segment, &entry.key);
         vec![entry.content.key().to_string(), volume_of(&entry.content), age.to_string(), why.to_owned(), remedy]
     };
     journal.left().into_iter().map(row).collect()

@@ -318,7 +318,11 @@ impl Provisioner {
     ) -> Context {
         let (section, driver) = (&self.section, &role.driver);
         let capabilities = &driver.capabilities;
-        let rules = Rules { driver: driver.name.clone(), durable: section.durable_intent };
+        let rules = Rules {
+            driver: driver.name.clone(),
+            durable: section.durable_intent,
+            per_node: deployment.local().is_some(),
+        };
         let asking = ProvisionRules {
             driver: driver.name.clone(),
             names: NameRule {

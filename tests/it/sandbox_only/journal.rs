@@ -2,6 +2,7 @@
 //! Nothing is lost, and the driver gets no request that the API does not hold.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::api::PatchBody;
@@ -18,6 +19,7 @@ use tonic::Code;
 use super::faults::{WAITS, failures};
 use super::{api, by_daemon};
 use crate::objects::{config_with, merge};
+use crate::provision_kept::LEFT_OVER;
 use crate::supplier::{create, figure, supplier, unanswered};
 use crate::world::World;
 use crate::world::wait::asked;
@@ -305,4 +307,23 @@ async fn claims_wait_with_an_event_while_the_daemons_namespace_is_deleted_and_a_
     world.supplied_with(&next).await;
     world.journal_is_empty().await;
     world.assert_nothing_leaked().await;
+}
+
+/// After the first two minutes of a term nobody else can have written.
+#[tokio::test]
+async fn j9_an_entry_that_appears_later_in_a_term_is_reported_and_never_acted_on() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.supplier(json!({})).await;
+    let made = world.made_and_saved("claim", "Delete").await;
+    world.keep(&made).await;
+    world.forgotten(&made.claim).await;
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    world.put_back(&made).await;
+    // The next write to the segment finds it.
+    world.works("next").await;
+    world.counts(&daemon, LEFT_OVER, 1.0).await;
+    world.page_names(&daemon, &[&made.volume, "it has appeared in the journal, and no daemon has written it"]).await;
+    world.works("last").await;
+    world.is_kept(&made).await;
+    assert!(world.is_recorded(&made.claim).await, "it stays until a person deletes it");
 }

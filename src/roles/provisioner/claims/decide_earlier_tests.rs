@@ -36,9 +36,18 @@ fn j10_a_missing_claim_is_no_proof() {
         let elsewhere = |w: &mut World| w.claim = bound("other");
         let was_bound = |w: &mut World| w.claim = bound(&own);
         let on_another_node = |w: &mut World| {
+            w.rules.per_node = true;
             w.claim = bound(&own);
             w.volume = NameStatus::OtherNode;
         };
+        let on_a_node = |w: &mut World| {
+            w.rules.per_node = true;
+            w.claim = bound(&own);
+        };
+        // Another volume in its place would be an empty one.
+        assert_eq!(after(None, &on_a_node), Step::ReadHistory, "{at:?}");
+        assert_eq!(after(Some(Evidence::NeverStored), &on_a_node), Step::LeaveAlone, "{at:?}");
+        assert_eq!(after(Some(Evidence::Stored), &on_a_node), Step::Drop, "{at:?}");
         let handed_on = |w: &mut World| {
             w.present = false;
             w.has_volume = true;

@@ -111,7 +111,7 @@ impl World {
             attributes_class: None,
             whose: Whose::Ours,
             attempt: AttemptFacts::default(),
-            rules: Rules { driver: DRIVER.into(), durable: true },
+            rules: Rules { driver: DRIVER.into(), durable: true, per_node: false },
             has_volume: false,
             listed: true,
         }

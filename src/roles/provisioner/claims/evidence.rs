@@ -40,12 +40,15 @@ pub fn judge(view: &View<'_>, volume_name: &str) -> Judgement {
     if view.present && bound.is_none() {
         return Judgement::GoOn;
     }
-    // Its own PersistentVolume was stored, and is gone. On a node, the one of that name may be another node's.
-    if bound == Some(volume_name) && *view.volume != NameStatus::OtherNode {
+    // Its own PersistentVolume was stored, and is gone. On a node, the one of that name may have been another node's.
+    if bound == Some(volume_name) && !view.rules.per_node {
         return Judgement::Drop;
     }
+    // The claim had another node's volume, which is gone: it gets no other one in its place, and nobody is known to want ours.
+    let had_anothers = bound == Some(volume_name) && *view.volume != NameStatus::OtherNode;
     match view.attempt.history {
         None => Judgement::ReadHistory,
+        Some(Evidence::NeverStored) if had_anothers => Judgement::LeaveAlone,
         Some(Evidence::NeverStored) => Judgement::GoOn,
         Some(Evidence::Stored) => Judgement::Drop,
         Some(Evidence::Unknown) => Judgement::LeaveAlone,

@@ -25,7 +25,7 @@ const COUNTS: Duration = Duration::from_secs(10);
 struct Answer {
     since: u128,
     asked: Instant,
-    history: Arc<History>,
+    history: Arc<History<PersistentVolume>>,
 }
 
 impl Answer {
@@ -47,14 +47,14 @@ impl Histories {
         scope: &TermScope,
         states: &ClaimStates,
         since: &str,
-    ) -> Result<Result<Arc<History>, ApiError>, TermOver> {
+    ) -> Result<Result<Arc<History<PersistentVolume>>, ApiError>, TermOver> {
         let Ok(since) = since.parse::<u128>() else { return Ok(Ok(Arc::new(History::Unknown))) };
         let mut answers = self.0.lock().await;
         loop {
             if let Some(answer) = answers.iter().find(|answer| answer.covers(since, scope.clock.now())) {
                 return Ok(Ok(Arc::clone(&answer.history)));
             }
-            let too_old = answers.iter().filter(|it| *it.history == History::Unknown).map(|it| it.since).max();
+            let too_old = answers.iter().filter(|it| matches!(*it.history, History::Unknown)).map(|it| it.since).max();
             let wanted = states.all().into_iter().filter_map(|state| state.plan().and_then(version));
             let oldest = wanted.filter(|it| too_old.is_none_or(|too_old| *it > too_old)).min();
             let from = oldest.unwrap_or(since).min(since);
@@ -65,7 +65,7 @@ impl Histories {
             };
             answers.push(Answer { since: from, asked, history: Arc::clone(&history) });
             // However long it took.
-            if *history != History::Unknown || from == since {
+            if matches!(*history, History::Whole(_)) || from == since {
                 return Ok(Ok(history));
             }
         }

@@ -26,8 +26,6 @@ pub(in crate::roles::provisioner) struct Observed {
     origin: SourceStatus,
     place: NameStatus,
     has_volume: bool,
-    /// The PersistentVolume of the volume's name, if it is another node's.
-    pub(in crate::roles::provisioner) other_node: Option<Arc<PersistentVolume>>,
     listed: bool,
 }
 
@@ -69,10 +67,9 @@ impl<'a> Look<'a> {
             false => Whose::Anothers,
         };
         let named = self.named_volume(&claim);
-        let is_here = named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it));
-        let (has_volume, other_node) = (is_here, named.filter(|_| !is_here));
+        let has_volume = named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it));
         let listed = cx.deletions.relisted.is_done() && cx.sources.relisted.is_done();
-        Observed { claim, present, class, source, whose, origin, place, has_volume, other_node, listed }
+        Observed { claim, present, class, source, whose, origin, place, has_volume, listed }
     }
 
     /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.

@@ -87,7 +87,7 @@ impl Look<'_> {
             Step::Prove => Ok(Change::Proven.into()),
             Step::Drop => Ok(self.drop_stored()),
             Step::LeaveAlone => Ok(self.leave_alone(now)),
-            Step::ReadHistory => Ok(Happened::History(self.read_history(now, attempt).await?)),
+            Step::ReadHistory => Ok(Happened::History(self.read_history(attempt).await?)),
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now, attempt).await,
             Step::GetAttributesClass(name) => {
@@ -130,7 +130,7 @@ impl Look<'_> {
     }
 
     /// Reads from the API's history whether a PersistentVolume was stored for a request of an earlier term.
-    async fn read_history(&self, now: &Observed, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Evidence, Stop> {
+    async fn read_history(&self, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Evidence, Stop> {
         let cx = self.cx;
         let Some(plan) = self.known().plan() else { return Ok(Evidence::Unknown) };
         let since = plan.unproven.clone().unwrap_or_default();
@@ -139,11 +139,15 @@ impl Look<'_> {
         let History::Whole(changed) = history.as_ref() else {
             return Ok(Evidence::Unknown);
         };
-        // On a node, the PersistentVolume of that name may be another node's.
-        let others = now.other_node.as_deref().map(|volume| &*volume.metadata.uid);
-        let seen = changed.get(&plan.request.volume_name).into_iter().flatten();
-        let is_stored = seen.into_iter().any(|uid| Some(uid.as_str()) != others);
-        Ok(if is_stored { Evidence::Stored } else { Evidence::NeverStored })
+        let seen = changed.get(&plan.request.volume_name).into_iter().flat_map(BTreeMap::values);
+        // On a node, the PersistentVolume of that name may be another node's, also where it is gone by now.
+        let here = seen.filter(|it| cx.deployment.may_be_here(it)).map(|it| cx.deployment.is_here(it));
+        Ok(match here.max() {
+            None => Evidence::NeverStored,
+            Some(true) => Evidence::Stored,
+            // Its affinity does not say whose it is.
+            Some(false) => Evidence::Unknown,
+        })
     }
 
     /// Leaves a request of an earlier term alone: its entry stays in the journal, and on the status page, until a person deletes it.

@@ -55,6 +55,27 @@ impl NameRule {
         }
         Ok(name)
     }
+
+    /// Whether a volume of this name may have been created for the claim with this uid, whatever prefix and length the rule had then.
+    /// Eight digits of a uid tell it from others.
+    pub fn may_be_of(&self, name: &str, uid: &str) -> bool {
+        let part = name.rsplit('-').next().unwrap_or_default();
+        let tells = part.len() >= 8 || !part.is_empty() && self.uuid_length == Some(part.len());
+        let begins = || uid.chars().filter(|c| *c != '-').zip(part.chars()).filter(|(own, named)| own == named).count();
+        whole_uid(name) == Some(uid)
+            || name.strip_prefix(&self.prefix).and_then(|rest| rest.strip_prefix('-')) == Some(uid)
+            || tells && begins() == part.len()
+    }
+}
+
+/// The uid with its dashes at the end of a volume's name, whatever is before it.
+pub fn whole_uid(name: &str) -> Option<&str> {
+    let (before, uid) = name.split_at_checked(name.len().checked_sub(36)?)?;
+    let is_uid = uid.bytes().enumerate().all(|(n, byte)| match n {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    });
+    (is_uid && before.ends_with('-')).then_some(uid)
 }
 
 /// What is the same for every claim of a term.

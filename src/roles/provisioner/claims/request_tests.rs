@@ -315,3 +315,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn j8_a_name_tells_which_claims_it_may_have_been_made_for() {
+    let uid = "6f1a02de-1111-4222-8333-0123456789ab";
+    let names = |uuid_length| NameRule { prefix: "pvc".to_owned(), uuid_length };
+    for (name, length, expected) in [
+        ("pvc-6f1a02de-1111-4222-8333-0123456789ab", None, true),
+        // With another prefix, with fewer digits: the rule was another when it was made.
+        ("old-shop-6f1a02de-1111-4222-8333-0123456789ab", None, true),
+        ("pvc-6f1a02de11114222", None, true),
+        ("old-6f1a02de", Some(16), true),
+        ("pvc-6f1a", Some(4), true),
+        ("pvc-6f1a", None, false),
+        ("pvc-6f1a02df", None, false),
+        ("pvc-6f1a02de-1111-4222-8333-0123456789ac", None, false),
+        ("data", None, false),
+        ("pvc-", Some(0), false),
+        ("", None, false),
+    ] {
+        assert_eq!(names(length).may_be_of(name, uid), expected, "{name} {length:?}");
+    }
+    assert!(names(None).may_be_of("pvc-short", "short"), "not every server's uids have dashes");
+    for (name, expected) in
+        [("pvc-6f1a02de-1111-4222-8333-0123456789ab", Some(uid)), (uid, None), ("pvc-6f1a02de", None), ("é", None)]
+    {
+        assert_eq!(whole_uid(name), expected, "{name}");
+    }
+}

@@ -24,6 +24,8 @@ pub struct Rules {
     pub driver: String,
     /// Whether the daemon saves a request in the journal before it calls the driver.
     pub durable: bool,
+    /// Whether each node has its own daemon, so that a PersistentVolume of the claim's name may be another node's.
+    pub per_node: bool,
 }
 
 /// Everything that a decision depends on.
