@@ -230,7 +230,7 @@ impl Board {
     }
 
     /// The page at this path.
-    pub(super) fn find_page(&self, path: &str) -> Option<Router> {
+    pub(crate) fn find_page(&self, path: &str) -> Option<Router> {
         let sources = lock(&self.0.sources);
         sources.entries.values().find_map(|entry| match entry {
             Entry::Page(known, routes) if known == path => Some(routes.clone()),

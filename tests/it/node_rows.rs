@@ -24,7 +24,16 @@ pub(crate) const LIVENESS: &[(u32, &str, Proof)] = &[
     (10, "checks beside each other", Tests(&["l10_a_check_that_hangs_does_not_keep_another_from_its_answer"])),
     (11, "other roles", Tests(&["l11_what_happens_to_other_roles_does_not_change_the_answer_about_the_driver"])),
     (12, "restarts of the driver", Tests(&["l12_checks_survive_restarts_of_the_driver"])),
-    (13, "a reload", Tests(&["l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port"])),
+    (
+        13,
+        "a reload",
+        Tests(&[
+            "l13_no_reload_closes_the_port_of_the_driver_s_probe",
+            "l13_a_changed_section_is_taken_over_by_the_listener_that_is_there",
+            "l13_another_address_needs_another_listener",
+            "l13_the_page_beside_the_diagnostics_follows_its_section",
+        ]),
+    ),
 ];
 
 /// node-driver-registrar's.

@@ -150,7 +150,7 @@ async fn without_a_driver_the_daemon_waits_and_says_so_and_ends_at_once_when_it_
 }
 
 #[tokio::test]
-async fn l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port() {
+async fn l13_no_reload_closes_the_port_of_the_driver_s_probe() {
     let node = Node::open().await;
     let (address, diagnostics) = (free(), free());
     let mut config = node.config(diagnostics);
@@ -183,15 +183,22 @@ async fn l13_a_reload_that_does_not_touch_the_role_does_not_close_its_port() {
     daemon.signal("HUP").await;
     let refused = daemon.logged("the new configuration is refused, the old one stays").await;
     assert!(refused["summary"].as_str().unwrap().contains("roles.attacher needs a restart"), "{refused}");
-    // A role that is touched begins anew.
+    // A change of its own section does not close it either.
     config["roles"].as_object_mut().unwrap().remove("attacher");
-    config["roles"]["liveness"]["path"] = "/driver".into();
+    config["roles"]["liveness"]["probeTimeout"] = "20s".into();
+    node.write(&config);
+    daemon.signal("HUP").await;
+    let taken_over = |line: &Value| line["keys"].to_string().contains("probeTimeout");
+    let line = eventually("the limit is another", async || daemon.log().iter().find(|line| taken_over(line)).cloned());
+    assert!(!line.await["restarted"].to_string().contains("liveness"));
+    assert!(failures.try_recv().is_err());
     drop(probes);
+    config["roles"]["liveness"]["path"] = "/driver".into();
     node.write(&config);
     daemon.signal("HUP").await;
     let listens = |line: &Value| line["message"] == "answering the kubelet's probe of the driver";
     let twice = async || (daemon.log().iter().filter(|line| listens(line)).count() == 2).then_some(());
-    eventually("it listens again", twice).await;
+    eventually("it has the other path", twice).await;
     assert_eq!(get(address, "/driver").await.code, 200);
     // No change of the file was one for the kubelet.
     let deeds = kubelet.deeds();

@@ -10,9 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use tonic::Code;
 use tracing::{info, warn};
 
+use super::config::LivenessSection;
 use super::decide::{Admission, Finding, admit, is_news};
 use super::metrics;
-use crate::process::error_chain;
+use crate::process::{error_chain, watch};
 use crate::roles::LocalContext;
 
 /// A check that one or more requests wait for. It is dropped with the last of them.
@@ -24,7 +25,8 @@ pub(super) struct Checks(Arc<Inner>);
 
 struct Inner {
     context: LocalContext,
-    limit: Duration,
+    /// Its limit holds for the checks that begin from now on.
+    section: watch::Receiver<LivenessSection>,
     /// The youngest is the last.
     running: Mutex<Vec<WeakShared<Check>>>,
     last: Mutex<Option<(Arc<Finding>, Instant)>>,
@@ -32,8 +34,8 @@ struct Inner {
 
 impl Checks {
     /// None runs yet.
-    pub(super) fn new(context: LocalContext, limit: Duration) -> Self {
-        Self(Arc::new(Inner { context, limit, running: Mutex::default(), last: Mutex::default() }))
+    pub(super) fn new(context: LocalContext, section: watch::Receiver<LivenessSection>) -> Self {
+        Self(Arc::new(Inner { context, section, running: Mutex::default(), last: Mutex::default() }))
     }
 
     /// The answer to a request that arrives now.
@@ -57,15 +59,16 @@ impl Checks {
         }
         // Counted from the request's arrival, not from its first turn.
         let arrived = self.0.context.clock.now();
+        let limit = self.0.section.borrow().probe_timeout;
         let checks = self.clone();
-        let check = async move { checks.check(arrived).await }.boxed().shared();
+        let check = async move { checks.check(arrived, limit).await }.boxed().shared();
         running.extend(check.downgrade());
         check
     }
 
-    async fn check(&self, arrived: Instant) -> Arc<Finding> {
-        let Inner { context, limit, .. } = &*self.0;
-        let finding = Arc::new(look(context, arrived, *limit).await);
+    async fn check(&self, arrived: Instant, limit: Duration) -> Arc<Finding> {
+        let context = &self.0.context;
+        let finding = Arc::new(look(context, arrived, limit).await);
         let now = context.clock.now();
         let took = now.saturating_duration_since(arrived);
         context.meter.histogram(&metrics::CHECK_DURATION, &[("result", finding.label())]).record(took.as_secs_f64());

@@ -10,6 +10,7 @@
 //!   nothing but a check of this moment changes it: no Lease, no other role, no API server, no reload, no earlier answer.
 //! - Each check has a connection of its own, because a connection that lives says nothing about a socket file that is gone (L2).
 //! - The port is open before the driver answers, so that the kubelet's events have a reason instead of "connection refused" (L5).
+//! - A changed section is taken over while the role is served: the port stays open, unless its address is the change (L13).
 //! - A check belongs to the requests that wait for it: when the last client goes away, the call is cancelled.
 
 mod checks;
@@ -44,5 +45,5 @@ pub const REGISTRATION: Registration = Registration {
 const NAME: &str = "liveness";
 
 fn load(section: &Value) -> Result<Box<dyn LocalRole>, serde_json::Error> {
-    Ok(Box::new(serve::Liveness { section: RoleSection::read(section)? }))
+    Ok(Box::new(serve::Liveness::new(RoleSection::read(section)?)))
 }

@@ -1,4 +1,4 @@
-//! The rows L1 to L12 over HTTP and a real driver's socket.
+//! The rows of the specification over HTTP and a real driver's socket.
 
 use std::fs;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Code;
 
-use super::{NAME, REGISTRATION};
+use super::{LivenessSection, NAME, REGISTRATION};
+use crate::process::watch;
 use crate::roles::kit::local::{Beside, Serving, until};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Server};
 
 /// The role, beside a driver.
 struct Stage {
     beside: Beside,
-    _serving: Serving,
+    serving: Serving,
     address: String,
 }
 
@@ -28,7 +29,7 @@ impl Stage {
         let serving = beside.serve(&REGISTRATION, &whole);
         until("it listens", async || beside.fact(NAME, "listening on").is_some()).await;
         let address = beside.fact(NAME, "listening on").unwrap();
-        Self { beside, _serving: serving, address }
+        Self { beside, serving, address }
     }
 
     /// The same with a driver that runs.
@@ -39,8 +40,12 @@ impl Stage {
     }
 
     async fn ask(&self, method: &str) -> (u16, String) {
+        self.ask_for(method, "/healthz").await
+    }
+
+    async fn ask_for(&self, method: &str, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        let request = format!("{method} /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -61,6 +66,11 @@ impl Stage {
         let (status, body) = self.probe().await;
         assert!(status == 500 && body.contains(reason), "{status} {body}");
     }
+}
+
+/// A limit that no check reaches on a busy machine.
+fn patient() -> watch::Receiver<LivenessSection> {
+    watch::channel(LivenessSection { probe_timeout: Duration::from_secs(60), ..LivenessSection::default() }).1
 }
 
 #[tokio::test]
@@ -88,7 +98,7 @@ async fn l2_a_socket_file_that_is_removed_under_a_living_driver_is_unhealthy() {
 async fn l3_ten_thousand_checks_leave_no_connection_and_no_task() {
     let beside = Beside::a_driver();
     let _server = beside.start_driver().await;
-    let checks = super::checks::Checks::new(beside.context.clone(), Duration::from_secs(60));
+    let checks = super::checks::Checks::new(beside.context.clone(), patient());
     let runtime = tokio::runtime::Handle::current().metrics();
     assert!(checks.answer().await.is_healthy());
     let before = beside.driver.connections();
@@ -131,7 +141,7 @@ async fn l6_a_probe_may_take_almost_as_long_as_its_limit() {
     let (stage, _server) = Stage::with_driver(json!({ "probeTimeout": "60s" })).await;
     stage.beside.driver.inject(Fault::on(Method::Probe, Action::Delay(Duration::from_millis(2900))));
     stage.is_healthy().await;
-    assert_eq!(super::LivenessSection::default().probe_timeout, Duration::from_secs(3));
+    assert_eq!(LivenessSection::default().probe_timeout, Duration::from_secs(3));
 }
 
 #[tokio::test]
@@ -178,7 +188,7 @@ async fn l10_a_check_that_hangs_does_not_keep_another_from_its_answer() {
 #[tokio::test]
 async fn a_fifth_request_joins_the_youngest_check() {
     let (stage, _server) = Stage::with_driver(json!({})).await;
-    let checks = super::checks::Checks::new(stage.beside.context.clone(), Duration::from_secs(60));
+    let checks = super::checks::Checks::new(stage.beside.context.clone(), patient());
     stage.beside.driver.inject(Fault::on(Method::Probe, Action::Delay(Duration::from_millis(300))));
     let answers = futures::future::join_all((0..9).map(|_| checks.answer())).await;
     assert!(answers.iter().all(|answer| answer.is_healthy()));
@@ -205,4 +215,59 @@ async fn only_get_and_head_are_answered() {
     assert_eq!(stage.ask("HEAD").await, (200, String::new()));
     assert_eq!(stage.ask("POST").await.0, 405);
     assert_eq!(stage.beside.driver.calls_of(Method::Probe).len(), 1, "HEAD asks, POST does not");
+}
+
+/// Port 0 is another one for each new listener, so that the same address is the same listener.
+#[tokio::test]
+async fn l13_a_changed_section_is_taken_over_by_the_listener_that_is_there() {
+    let (stage, _server) = Stage::with_driver(json!({ "probeTimeout": "60s" })).await;
+    // A connection that waits to be accepted, one that waits for its answer, and one whose request comes later.
+    stage.beside.driver.inject(Fault::on(Method::Probe, Action::Hold).once());
+    let mut asked = TcpStream::connect(&stage.address).await.unwrap();
+    asked.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    until("the check waits", async || stage.beside.driver.calls_of(Method::Probe).len() == 1).await;
+    let mut later = TcpStream::connect(&stage.address).await.unwrap();
+
+    let changed = json!({ "listen": "127.0.0.1:0", "path": "/driver", "probeTimeout": "500ms" });
+    assert!(stage.serving.take_over(&changed));
+    assert_eq!(stage.ask_for("GET", "/driver").await, (200, "ok".to_owned()), "at once");
+    assert_eq!(stage.ask_for("POST", "/driver").await.0, 405);
+    assert_eq!(stage.probe().await, (404, "not found\n".to_owned()));
+    assert_eq!(stage.beside.fact(NAME, "listening on").unwrap(), stage.address);
+    // What was asked before has its answer, by the limit of then, and a connection from before asks by the section of now.
+    stage.beside.driver.release();
+    let mut answer = String::new();
+    asked.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    stage.beside.driver.inject(Fault::on(Method::Probe, Action::Hang));
+    later.write_all(b"GET /driver HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    later.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("driver did not answer Probe within 500ms"), "{answer}");
+}
+
+#[tokio::test]
+async fn l13_another_address_needs_another_listener() {
+    let (stage, _server) = Stage::with_driver(json!({})).await;
+    assert!(!stage.serving.take_over(&json!({ "listen": "127.0.0.1:1" })));
+    assert!(!stage.serving.take_over(&json!({ "listen": "nowhere" })));
+    stage.is_healthy().await;
+}
+
+#[tokio::test]
+async fn l13_the_page_beside_the_diagnostics_follows_its_section() {
+    let mut beside = Beside::a_driver();
+    let _server = beside.start_driver().await;
+    beside.context.diagnostics = Some("127.0.0.1:8080".parse().unwrap());
+    let section = |path: &str| json!({ "listen": "127.0.0.1:8080", "path": path });
+    let serving = beside.serve(&REGISTRATION, &section("/healthz"));
+    let has = |path: &str| beside.context.board.find_page(path).is_some();
+    until("the page is there", async || has("/healthz")).await;
+    assert!(serving.take_over(&section("/driver")));
+    until("it is at the other path", async || has("/driver") && !has("/healthz")).await;
+    let page = beside.context.board.find_page("/driver").unwrap();
+    let request = axum::http::Request::get("/driver").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(tower::ServiceExt::oneshot(page, request).await.unwrap().status(), 200);
+    serving.end().await;
+    assert!(!has("/driver"));
 }
