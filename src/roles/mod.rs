@@ -26,7 +26,7 @@ use crate::config::RoleSection;
 
 pub use role::{
     ClusterOnRequest, ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRegistration, LocalRole,
-    Reader, Registration, Role, RoleContext, RoleError, SandboxDriver,
+    Reader, Registration, Role, RoleContext, RoleError, SandboxDriver, SandboxNode,
 };
 pub use wiring::{RulesOf, Wired, Wiring};
 

@@ -11,6 +11,7 @@ use std::any::Any;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,6 +193,8 @@ pub struct LocalRegistration {
     pub load: LoadLocal,
     /// The rights of a section that asks for the cluster; none: it does not.
     pub rules: fn(&Value) -> Vec<Rule>,
+    /// Its section in the sandbox; `None`: it has nothing to do there.
+    pub sandbox: fn(&SandboxNode) -> Option<Value>,
 }
 
 /// The registration of a role that works with the cluster.
@@ -223,6 +226,17 @@ pub struct SandboxDriver {
     pub has_topology: bool,
     /// Whether it reports the capacity of each segment.
     pub tells_room: bool,
+}
+
+/// The machine that the sandbox is, on which a local role's section depends.
+#[derive(Debug, Clone)]
+pub struct SandboxNode {
+    /// Where the daemon's diagnostics are served.
+    pub diagnostics: SocketAddr,
+    /// The driver's socket.
+    pub socket: PathBuf,
+    /// Where the sandbox's kubelet looks for drivers. `None`: the driver has no node service that a kubelet could ask.
+    pub registry: Option<PathBuf>,
 }
 
 /// Reads a role's section and declares what the role needs. Only [`RoleSection::read`] can fail.

@@ -225,8 +225,36 @@ impl TestBed {
         self.start_instance(instance(name), yaml, token, api, driver).await
     }
 
+    /// The same as [`TestBed::start_as`] with its diagnostics on this listener.
+    pub fn start_at(
+        &self,
+        listener: TcpListener,
+        name: &str,
+        yaml: &str,
+        token: String,
+        driver: Dial,
+    ) -> Result<Daemon, TestBedError> {
+        self.start_behind(Some(Door::Tcp(listener)), instance(name), yaml, token, self.api_dial(name), driver)
+    }
+
     async fn start_instance(
         &self,
+        instance: Instance,
+        yaml: &str,
+        token: String,
+        api: Dial,
+        driver: Dial,
+    ) -> Result<Daemon, TestBedError> {
+        let door = match &self.transport {
+            Transport::Network(_) => None,
+            Transport::Sockets { .. } => Some(Door::Tcp(TcpListener::bind(("127.0.0.1", 0)).await?)),
+        };
+        self.start_behind(door, instance, yaml, token, api, driver)
+    }
+
+    fn start_behind(
+        &self,
+        diagnostics: Option<Door>,
         instance: Instance,
         yaml: &str,
         token: String,
@@ -237,9 +265,9 @@ impl TestBed {
         let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
         let sources = Sources { file: Some(file), ..Sources::default() };
         let loaded = config::load(&sources, &roles::sections()).map_err(TestBedError::Config)?;
-        let (diagnostics, network) = match &self.transport {
-            Transport::Network(network) => (None, Some(network.clone())),
-            Transport::Sockets { .. } => (Some(Door::Tcp(TcpListener::bind(("127.0.0.1", 0)).await?)), None),
+        let network = match &self.transport {
+            Transport::Network(network) => Some(network.clone()),
+            Transport::Sockets { .. } => None,
         };
         let address = diagnostics.as_ref().and_then(Door::address);
         let (diagnostics, told) = match (&network, &self.told) {

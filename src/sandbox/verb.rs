@@ -10,16 +10,18 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use serde_yaml::Value;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::actors::SnapshotHabits;
 use super::api::{Token, kubeconfig};
-use super::demo::{self, Backend, BackendError, Demo, Narrator, Own, StoryError};
+use super::demo::{self, Backend, BackendError, Demo, Machine, Narrator, Own, StoryError};
 use super::driver::{GIB, Node, Pool, Profile};
+use super::kubelet::{Kubelet, Retries};
 use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Rng};
-use crate::roles::{ROLES, Registration, SandboxDriver};
+use crate::roles::{Kind, ROLES, Registration, SandboxDriver, SandboxNode};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
 /// The label of the demo driver's nodes that says where they are.
@@ -127,11 +129,20 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
         }
     };
     let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
-    let yaml = configuration(&address, driver, wanted.overlay.as_deref())?;
+    let door = TcpListener::bind(("127.0.0.1", 0)).await.map_err(TestBedError::Sockets)?;
+    let registry = backend.has_node_service().then(|| folder.join("plugins_registry"));
+    let node = SandboxNode {
+        diagnostics: door.local_addr().map_err(TestBedError::Sockets)?,
+        socket: Endpoint::parse(&address)?.path().to_owned(),
+        registry: registry.clone(),
+    };
+    let yaml = configuration(&address, driver, Some(&node), wanted.overlay.as_deref())?;
+    let kubelet = registry.map(|registry| start_kubelet(&registry, clock)).transpose()?;
+    let machine = Machine { kubelet, probe: node.diagnostics };
     testbed.install_snapshots();
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for, a snapshot gets its content.
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
-    let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await?;
+    let daemon = testbed.start_at(door, "sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial)?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));
     }
@@ -139,7 +150,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
 
     let mut signals = Signals::listen().map_err(SandboxError::Signal)?;
     let api = testbed.api.clone();
-    let mut demo = Demo::new(&api, &backend, &mut narrator);
+    let mut demo = Demo::new(&api, &backend, &mut narrator).on(&machine);
     // Stopped in the middle of it, too, the daemon hands back its leases and the folder goes.
     tokio::select! {
         biased;
@@ -197,13 +208,22 @@ pub(super) fn demo_profile() -> Profile {
     profile
 }
 
-/// The sandbox's configuration for the driver at `address`, with the overlay's keys on top.
+/// The kubelet of this machine, which finds the driver in this directory.
+fn start_kubelet(registry: &Path, clock: Clock) -> Result<Kubelet, SandboxError> {
+    let made = DirBuilder::new().mode(0o700).create(registry);
+    made.map_err(|source| SandboxError::Folder { path: registry.to_owned(), source })?;
+    Ok(Kubelet::start(registry, Retries::BackingOff, clock, |path| Path::new(path).to_owned()))
+}
+
+/// The sandbox's configuration for the driver at `address`, with the overlay's keys on top. Without a node, no role is in it that works
+/// with this machine's files and ports.
 pub(super) fn configuration(
     address: &str,
     driver: SandboxDriver,
+    node: Option<&SandboxNode>,
     overlay: Option<&Path>,
 ) -> Result<String, SandboxError> {
-    let built_in = built_in(address, driver);
+    let built_in = built_in(address, driver, node);
     let merged = match overlay {
         None => serde_yaml::to_string(&built_in),
         Some(path) => {
@@ -216,9 +236,15 @@ pub(super) fn configuration(
     merged.map_err(|source| SandboxError::Overlay { path, source })
 }
 
-/// Every role that works with the cluster, and everything sooner than in a cluster.
-fn built_in(address: &str, driver: SandboxDriver) -> Json {
-    let section = |role: &Registration| Some((role.name.to_owned(), (role.cluster()?.sandbox)(driver)));
+/// Every role that has something to do, and everything sooner than in a cluster.
+fn built_in(address: &str, driver: SandboxDriver, node: Option<&SandboxNode>) -> Json {
+    let section = |role: &Registration| {
+        let section = match &role.kind {
+            Kind::Cluster(role) => (role.sandbox)(driver),
+            Kind::Local(role) => (role.sandbox)(node?)?,
+        };
+        Some((role.name.to_owned(), section))
+    };
     let roles: serde_json::Map<_, _> = ROLES.iter().filter_map(section).collect();
     json!({
         "csi": { "endpoint": address },
@@ -307,7 +333,7 @@ mod tests {
     #[test]
     fn an_overlay_changes_what_it_names_and_keeps_the_rest() {
         let driver = SandboxDriver { has_topology: false, tells_room: true };
-        let merged = merge(built_in("unix:///s", driver), "roles: { attacher: { workers: 3 } }").unwrap();
+        let merged = merge(built_in("unix:///s", driver, None), "roles: { attacher: { workers: 3 } }").unwrap();
         let value: serde_json::Value = serde_yaml::from_str(&merged).unwrap();
         assert_eq!(value["roles"]["attacher"]["workers"], 3);
         assert_eq!(value["roles"]["attacher"]["retry"]["initial"], "250ms");

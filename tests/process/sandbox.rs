@@ -19,6 +19,8 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "lease external-resizer-demo-csi-example-com won by",
         "lease external-snapshotter-leader-demo-csi-example-com won by",
         "the capacity for the scheduler is published: 200Gi in zone-a, 120Gi in zone-b",
+        "the kubelet registered demo.csi.example.com at /",
+        "/healthz, is answered: ok",
         "claim orders provisioned for its pod on node-a: pvc-",
         "orders attached to node-a",
         "invoices attached to node-b",
@@ -34,8 +36,9 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "event VolumeAttachRecovered on claim archive",
         "archive detached from node-",
         "the claims are deleted, and so are their volumes at the driver",
+        "the daemon withdrew the driver, and the kubelet unregistered it",
         "the daemon stopped cleanly and released its leases",
-        "29 steps observed in",
+        "32 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -114,7 +117,7 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("27 steps observed, 2 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("28 steps observed, 3 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 

@@ -24,12 +24,12 @@ mod serve;
 mod serve_tests;
 pub mod sidecar;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
 pub use self::config::LivenessSection;
-use super::role::{Kind, LocalRegistration, LocalRole, Registration};
+use super::role::{Kind, LocalRegistration, LocalRole, Registration, SandboxNode};
 
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
@@ -39,11 +39,16 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    kind: Kind::Local(LocalRegistration { load, rules: |_| Vec::new() }),
+    kind: Kind::Local(LocalRegistration { load, rules: |_| Vec::new(), sandbox: |node| Some(sandbox(node)) }),
 };
 
 const NAME: &str = "liveness";
 
 fn load(section: &Value) -> Result<Box<dyn LocalRole>, serde_json::Error> {
     Ok(Box::new(serve::Liveness::new(RoleSection::read(section)?)))
+}
+
+/// A page beside the diagnostics.
+fn sandbox(node: &SandboxNode) -> Value {
+    json!({ "listen": node.diagnostics })
 }

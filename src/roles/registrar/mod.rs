@@ -33,12 +33,12 @@ mod shown;
 pub mod sidecar;
 mod socket;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::RoleSection;
 
 pub use self::config::{OnShutdown, RegistrarSection};
-use super::role::{Kind, LocalRegistration, LocalRole, Registration};
+use super::role::{Kind, LocalRegistration, LocalRole, Registration, SandboxNode};
 
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
@@ -48,11 +48,15 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    kind: Kind::Local(LocalRegistration { load, rules: csi_node::rules }),
+    kind: Kind::Local(LocalRegistration { load, rules: csi_node::rules, sandbox }),
 };
 
 const NAME: &str = "registrar";
 
 fn load(section: &Value) -> Result<Box<dyn LocalRole>, serde_json::Error> {
     Ok(Box::new(serve::Registrar::new(RoleSection::read(section)?)))
+}
+
+fn sandbox(node: &SandboxNode) -> Option<Value> {
+    Some(json!({ "directory": node.registry.as_ref()?, "kubeletRegistrationPath": node.socket }))
 }

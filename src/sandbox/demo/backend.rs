@@ -32,6 +32,7 @@ pub enum Backend {
 pub struct Own {
     driver: std::sync::Arc<csi::Driver>,
     place: Place,
+    has_node_service: bool,
     _tasks: Tasks,
 }
 
@@ -92,12 +93,13 @@ impl Own {
         if !driver.capabilities.create_delete_volume() {
             return Err(BackendError::MakesNoVolumes);
         }
+        let has_node_service = node_id.is_none();
         let place = match node_id {
             // Only the node service knows where the driver runs; without it, volumes are requested for any place.
             Some(node_id) => Place { node_id, segments: BTreeMap::new() },
             None => timeout(PATIENCE, ask_for_node(address)).await.map_err(|_| BackendError::Silent)??,
         };
-        Ok(Self { driver, place, _tasks: tasks })
+        Ok(Self { driver, place, has_node_service, _tasks: tasks })
     }
 }
 
@@ -127,6 +129,14 @@ impl Backend {
                 nodes.map(|(node_id, node)| Place { node_id, segments: node.segments }).collect()
             }
             Self::Own(own) => vec![own.place.clone()],
+        }
+    }
+
+    /// Whether a kubelet can ask the driver where it runs.
+    pub fn has_node_service(&self) -> bool {
+        match self {
+            Self::Demo(_) => true,
+            Self::Own(own) => own.has_node_service,
         }
     }
 

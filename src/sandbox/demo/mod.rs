@@ -4,6 +4,7 @@
 //! ([`super::actors`]) do the rest, and `sights` observes it.
 
 mod backend;
+mod machine;
 mod narrator;
 pub mod objects;
 mod sights;
@@ -18,6 +19,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 pub use self::backend::{Backend, BackendError, Own, Place};
+pub use self::machine::Machine;
 pub(super) use self::narrator::STEP_TIMEOUT;
 pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
@@ -61,6 +63,8 @@ pub struct Demo<'a> {
     pub backend: &'a Backend,
     /// Who tells it.
     pub narrator: &'a mut Narrator,
+    /// Where driver and daemon run, if the demo is about that, too.
+    machine: Option<&'a Machine>,
 }
 
 /// A claim of the demo and what became of it.
@@ -96,7 +100,13 @@ pub fn manifest_to_try(driver: &str) -> String {
 impl<'a> Demo<'a> {
     /// A demo that has not begun.
     pub fn new(api: &'a Api, backend: &'a Backend, narrator: &'a mut Narrator) -> Self {
-        Self { api, backend, narrator }
+        Self { api, backend, narrator, machine: None }
+    }
+
+    /// The same on a machine with a kubelet.
+    #[must_use]
+    pub fn on(self, machine: &'a Machine) -> Self {
+        Self { machine: Some(machine), ..self }
     }
 
     /// Creates what a cluster has before anybody claims a volume: nodes, the driver's registration, classes.
@@ -120,6 +130,7 @@ impl<'a> Demo<'a> {
     pub async fn play(&mut self) -> Result<(), StoryError> {
         self.see_leaders().await?;
         self.see_room().await?;
+        self.see_registered().await?;
         let last = node_name(self.backend.places().len() - 1);
         let orders = self.run("orders", None).await?;
         let invoices = self.run("invoices", Some(&last)).await?;
@@ -138,6 +149,7 @@ impl<'a> Demo<'a> {
             return Err(error.in_world(sights::world(self.api)).into());
         };
         stopped?;
+        self.see_unregistered().await?;
         for lease in self.leases() {
             self.see_released(&lease).await?;
         }
@@ -186,12 +198,12 @@ impl<'a> Demo<'a> {
         let volume = self.see_bound(name).await?;
         let node = self.see_scheduled(name).await?;
         self.narrator.step(format_args!("claim {name} provisioned for its pod on {node}: {} is bound", volume.name));
-        let attached = self.on(volume, node);
+        let attached = self.placed(volume, node);
         self.see_attached(&attached).await?;
         Ok(attached)
     }
 
-    fn on(&self, volume: Volume, node: String) -> Attached {
+    fn placed(&self, volume: Volume, node: String) -> Attached {
         let places = self.backend.places();
         let index = (0..places.len()).find(|index| node_name(*index) == node).unwrap_or_default();
         Attached { volume, node, node_id: places[index].node_id.clone() }
@@ -268,7 +280,7 @@ impl<'a> Demo<'a> {
         self.api.create_value(objects::pod(name, pinned))?;
         // The volume existed before its pod, so the pod goes where the volume is.
         let node = self.see_scheduled(name).await?;
-        let attached = self.on(volume, node);
+        let attached = self.placed(volume, node);
         let error = self.see_attach_error(&attached).await?;
         self.narrator.step(format_args!("attaching {name} failed, and its status says why: {error}"));
         self.see_event(name, "VolumeAttachFailed").await?;

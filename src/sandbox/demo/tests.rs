@@ -22,7 +22,7 @@ async fn end_of_demo_with(overlay: &str) -> String {
     let testbed = TestBed::set_up(Transport::Network(Network::new()), verb::demo_profile(), clock, rng).await.unwrap();
     let backend = Backend::Demo(testbed.driver.clone());
     let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
-    let yaml = verb::configuration("unix:///csi.sock", driver, Some(&path)).unwrap();
+    let yaml = verb::configuration("unix:///csi.sock", driver, None, Some(&path)).unwrap();
     testbed.install_snapshots();
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let dial = testbed.driver_dial("sandbox");
