@@ -132,6 +132,15 @@ fn the_alerts_of_the_controller_are_not_about_the_node_plugins_pods() {
     .unwrap();
     let rules = serde_json::to_string(monitored.one("PrometheusRule")).unwrap();
     assert!(rules.contains(r#"pod!~\"demo-csi-control-plane-node-.*\""#), "{rules}");
+    let own =
+        r#"csi_control_plane_registrar_registered{namespace=\"storage\",pod=~\"demo-csi-control-plane-node-.*\"} == 0"#;
+    assert!(rules.contains(own), "{rules}");
+    let without = changed(|it| {
+        it["monitoring"] = json!({"rules": {"enabled": true}});
+        it["node"]["config"] = json!({"roles": {"registrar": null}});
+    });
+    let rules = serde_json::to_string(without.unwrap().one("PrometheusRule")).unwrap();
+    assert!(rules.contains("CsiControlPlaneDriverUnhealthy") && !rules.contains("DriverNotRegistered"), "{rules}");
     assert_eq!(monitored.all("PodMonitor").count(), 2, "each kind of pods has its own");
     assert_eq!(on_node(&monitored).all("PodMonitor").count(), 1);
 }

@@ -137,7 +137,7 @@ const OF_GO_DASHBOARDS: [&str; 12] = [
 ];
 
 /// The expressions with these texts have nothing to show of the sandbox, and why.
-const SILENT: [(&str, &str); 11] = [
+const SILENT: [(&str, &str); 12] = [
     ("csi_control_plane_role_restarts_total", "only a fault of ours would make it appear"),
     ("csi_control_plane_volumes_resumed_total", "no leader before this one had begun anything"),
     ("csi_control_plane_volumes_reclaimed_total", "no claim goes while its volume is being made"),
@@ -148,6 +148,7 @@ const SILENT: [(&str, &str); 11] = [
     ),
     ("csi_control_plane_claim_change_errors_total", "every expansion and modification of the demo succeeds"),
     ("csi_control_plane_snapshot_errors_total", "every snapshot of the demo succeeds"),
+    ("csi_control_plane_registrar_refusals_total", "the kubelet of the demo registers the driver at once"),
     ("csi_control_plane_snapshots_resumed_total", "no leader before this one had asked for a snapshot"),
     ("csi_control_plane_snapshots_orphaned_total", "nobody removes a content by force"),
     ("csi_control_plane_config_reloads_total", "the sandbox has no file"),

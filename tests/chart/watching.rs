@@ -9,8 +9,9 @@ use csi_control_plane::telemetry::{Meter, exposition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::helm;
+use crate::helm::{self, Rendered};
 use crate::matrix;
+use crate::node;
 use crate::programs;
 use crate::promql;
 
@@ -66,6 +67,13 @@ fn results(expression: &str) -> BTreeSet<String> {
         return uses.grouped;
     }
     uses.selectors.iter().flat_map(|it| catalogue[&it.metric].clone()).collect()
+}
+
+/// Whatever can be switched on, and a node plugin.
+fn everything() -> Rendered {
+    let mut values = matrix::case("everything").values;
+    values["node"] = node::values()["node"].take();
+    helm::with(&values, &[]).unwrap()
 }
 
 fn alerts(rules: &Value) -> Vec<&Value> {
@@ -138,12 +146,7 @@ fn the_dashboard_shows_what_a_scrape_has() {
 }
 
 /// What is neither in a panel nor in an alert, and why.
-const UNSEEN: [(&str, &str); 7] = [
-    ("csi_control_plane_driver_check_seconds", "the kubelet acts on the answer, and its restarts are on its own pages"),
-    ("csi_control_plane_driver_healthy", "the kubelet restarts the driver by the same answer"),
-    ("csi_control_plane_registrar_announcements_total", "the node's own status page shows them"),
-    ("csi_control_plane_registrar_refusals_total", "the node's own status page shows the last one, with its reason"),
-    ("csi_control_plane_registrar_registered", "without the driver the node's pods say so in their Events"),
+const UNSEEN: [(&str, &str); 2] = [
     (
         "workqueue_unfinished_work_seconds",
         "the run that takes longest, in \"Time in a worker\", says it better than the sum",
@@ -156,7 +159,7 @@ const UNSEEN: [(&str, &str); 7] = [
 
 #[test]
 fn every_metric_is_in_a_panel_or_an_alert_or_has_a_reason_not_to_be() {
-    let rendered = matrix::case("everything").rendered();
+    let rendered = everything();
     let alerts: Vec<String> =
         alerts(rendered.one("PrometheusRule")).iter().map(|it| it["expr"].as_str().unwrap().to_owned()).collect();
     let expressions = shown().into_iter().chain(alerts);
@@ -195,9 +198,9 @@ fn promtool(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(told).unwrap())
 }
 
-/// The rules of `everything` as a rule file, in this folder.
+/// All rules as a rule file, in this folder.
 pub(crate) fn rule_file(folder: &TempDir) -> String {
-    let rendered = matrix::case("everything").rendered();
+    let rendered = everything();
     let file = folder.path().join("rules.yaml");
     std::fs::write(&file, json!({"groups": rendered.one("PrometheusRule")["spec"]["groups"]}).to_string()).unwrap();
     file.to_str().unwrap().to_owned()
@@ -219,8 +222,8 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
     assert!(is_fine, "{told}");
 }
 
-/// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten.
-const WELL: [(&str, &str); 21] = [
+/// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten. And a pod of the node plugin.
+const WELL: [(&str, &str); 25] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -242,10 +245,15 @@ const WELL: [(&str, &str); 21] = [
     ("csi_control_plane_journal_unreadable{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_left_over{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_foreign_entries{driver_name=\"d\",POD0}", "0+0x180"),
+    // The pods of a node plugin serve other roles, and have no driver of their own.
+    ("csi_control_plane_build_info{version=\"1\",NODE}", "1+0x180"),
+    ("csi_control_plane_driver_healthy{NODE}", "1+0x180"),
+    ("csi_control_plane_driver_healthy{POD0}", "1+0x180"),
+    ("csi_control_plane_registrar_registered{NODE}", "1+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 25] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 29] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -255,6 +263,8 @@ const TROUBLE: [(&str, &[(&str, &str)]); 25] = [
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "1+0x75 0+0x105")]),
     // It was never met.
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "_x180")]),
+    ("CsiControlPlaneDriverUnhealthy", &[(WELL[22].0, "1+0x75 0+0x105")]),
+    ("CsiControlPlaneDriverNotRegistered", &[(WELL[24].0, "1+0x75 0+0x105")]),
     ("CsiControlPlaneBacklog", &[(WELL[6].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneAttachFailing", &[(WELL[7].0, "0+0x75 2+0x105")]),
     (
@@ -295,6 +305,13 @@ const TROUBLE: [(&str, &[(&str, &str)]); 25] = [
     ),
     ("CsiControlPlaneConfigRefused", &[("csi_control_plane_config_last_reload_successful{POD0}", "1+0x75 0+0x105")]),
     ("CsiControlPlaneRoleRestarting", &[(WELL[10].0, "0+0x75 0+1x105")]),
+    // A role of the node plugin, whose port is taken.
+    (
+        "CsiControlPlaneRoleRestarting",
+        &[("csi_control_plane_role_restarts_total{role=\"liveness\",NODE}", "0+0x75 0+1x105")],
+    ),
+    // The controller's driver, which hangs with its socket open.
+    ("CsiControlPlaneDriverUnhealthy", &[(WELL[23].0, "1+0x75 0+0x105")]),
     // The first count of all, within the hour; and one more.
     ("CsiControlPlaneTaskFailed", &[("csi_control_plane_task_failures_total{task=\"app.csi\",POD0}", "_x105 1+0x75")]),
     ("CsiControlPlaneTaskFailed", &[(WELL[13].0, "2+0x105 3+0x75")]),
@@ -306,7 +323,8 @@ fn story(instead: &[(&str, &str)], firing: &[&str]) -> Value {
     series.extend(instead.iter().copied());
     let pod = |text: &str| {
         let labels = |number| format!("namespace=\"storage\",pod=\"storage-daemon-{number}\"");
-        text.replace("POD0", &labels(0)).replace("POD1", &labels(1))
+        let of_node = "namespace=\"storage\",pod=\"storage-daemon-node-x7k2p\"";
+        text.replace("POD0", &labels(0)).replace("POD1", &labels(1)).replace("NODE", of_node)
     };
     let input: Vec<Value> =
         series.iter().map(|(name, values)| json!({"series": pod(name), "values": values})).collect();
@@ -340,7 +358,7 @@ fn each_alert_fires_in_its_trouble_and_in_no_other() {
     let (is_fine, told) = promtool(&["test", "rules", file.to_str().unwrap()]);
     assert!(is_fine, "{told}");
     let played: BTreeSet<&str> = TROUBLE.iter().map(|(alert, _)| *alert).collect();
-    let rendered = matrix::case("everything").rendered();
+    let rendered = everything();
     let all: BTreeSet<&str> =
         alerts(rendered.one("PrometheusRule")).iter().map(|it| it["alert"].as_str().unwrap()).collect();
     assert_eq!(all, played, "every alert is played, and nothing else");

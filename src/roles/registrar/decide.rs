@@ -341,6 +341,21 @@ impl State {
         }
     }
 
+    /// Whether the kubelet has the driver. While it has another socket to ask, or asks again, its last word holds.
+    pub(super) fn is_registered(&self, dialogue: &Dialogue) -> bool {
+        match self {
+            Self::Registered => true,
+            Self::Announced | Self::Asked | Self::Replaced => matches!(dialogue.verdict, Some((_, Ok(())))),
+            Self::WaitingForDriver(_)
+            | Self::NoDirectory
+            | Self::NotASocket
+            | Self::Failed(_)
+            | Self::NotAsked
+            | Self::NotAnswered
+            | Self::Refused(_) => false,
+        }
+    }
+
     /// Whether the role is ready in this state. Until the kubelet has registered the driver once, only success is.
     pub(super) fn is_ready(&self, was_registered: bool) -> bool {
         match self {

@@ -246,3 +246,36 @@ fn a_driver_that_csinode_lost_is_announced_again_after_two_looks_and_no_sooner_a
         assert_eq!(case.step(), Step::Wait, "neither over another instance nor for a silent driver");
     }
 }
+
+#[test]
+fn the_kubelet_has_the_driver_by_its_last_word_unless_the_directory_says_otherwise() {
+    let mut case = case();
+    let has = |case: &Case| case.state().is_registered(&case.dialogue);
+    assert!(!has(&case), "announced for the first time");
+    case.dialogue.asks(case.now);
+    assert!(!has(&case));
+    case.dialogue.says(case.now, Ok(()));
+    assert!(has(&case));
+    // Whatever is there instead, the kubelet has unregistered the driver, but for another instance's socket.
+    for (place, has_it) in [
+        (Place::NoDirectory, false),
+        (Place::NotASocket, false),
+        (Place::Unreadable("no".into()), false),
+        (Place::AnotherSocket, true),
+        (Place::Ours, true),
+    ] {
+        case.place = place;
+        assert_eq!(has(&case), has_it, "{:?}", case.state());
+    }
+    // A kubelet that asks again has it until it says otherwise, or does not say anything.
+    case.passes(10);
+    case.dialogue.asks(case.now);
+    assert!(has(&case));
+    case.passes(131);
+    assert!(!has(&case), "{:?}", case.state());
+    case.dialogue.says(case.now, Err("NodeGetInfo: no".into()));
+    assert!(!has(&case));
+    case.dialogue.says(case.now, Ok(()));
+    case.dialogue.announced(Reason::Vanished);
+    assert!(!has(&case), "no socket was there: it is not known to have it");
+}

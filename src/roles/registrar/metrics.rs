@@ -8,7 +8,7 @@ pub const FOREIGN: &[&[Foreign]] = &[];
 metrics! {
     /// Whether the kubelet has the driver.
     REGISTERED = "csi_control_plane_registrar_registered", Kind::Gauge, [],
-        "1 while the kubelet's last word is that the driver is registered.";
+        "1 while the kubelet has the driver, by its last word and by what is in its directory; 0 before, from the start on.";
     /// Announcements.
     ANNOUNCEMENTS = "csi_control_plane_registrar_announcements_total", Kind::Counter, ["reason"],
         "Registration sockets put into the kubelet's directory, by reason: start, vanished, refused, renamed, returned, reconfigured or lost.";

@@ -185,7 +185,6 @@ impl<'a> Work<'a> {
                 self.dialogue.asks(now);
             }
             Said::Verdict(verdict) => {
-                self.cx.meter.gauge(&metrics::REGISTERED, &[]).set(if verdict.is_ok() { 1.0 } else { 0.0 });
                 if let Err(reason) = &verdict {
                     self.cx.meter.counter(&metrics::REFUSALS, &[]).increment(1);
                     self.shown.change(|shown| shown.refusals += 1);
@@ -266,6 +265,9 @@ impl<'a> Work<'a> {
 
     fn show(&self, state: &State, place: &Place, driver: &DriverSeen) {
         let text = state.text(&self.path(driver).display().to_string(), &self.directory().display().to_string());
+        // From the start on: an alert sees a driver that was never registered, too.
+        let is_registered = state.is_registered(&self.dialogue);
+        self.cx.meter.gauge(&metrics::REGISTERED, &[]).set(if is_registered { 1.0 } else { 0.0 });
         self.shown.change(|shown| shown.is_ours = *place == Place::Ours);
         if self.shown.state(state, text.clone(), &self.dialogue) {
             match state {
