@@ -108,7 +108,7 @@ bench-check:
     cargo bench --locked --profile dev -- --test
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo bench --locked --profile dev --bench compare -- \
         --binary '{{ target }}/debug/csi-control-plane' --results '{{ target }}/tmp/compare' --rounds 1 --count 20 --segments 5 --bound 5s \
-        --workloads attach,resize,capacity --scenarios burst,refresh --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
+        --workloads attach,resize,capacity,node --scenarios burst,refresh,node --contenders csi-control-plane,csi-attacher,csi-resizer-tuned,bare
 
 # Builds the daemon without the sandbox, for this machine. `just image` builds the image's.
 release:

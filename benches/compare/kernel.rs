@@ -11,12 +11,18 @@ pub(crate) struct Memory {
 
 /// The memory of a process, in bytes.
 pub(crate) fn memory(process: u32) -> Memory {
+    Memory { now: bytes(process, "VmRSS:"), peak: bytes(process, "VmHWM:") }
+}
+
+/// The part of it that is the process's own and not mapped from a file: pages of its binary are everyone's who runs the same.
+pub(crate) fn anonymous(process: u32) -> f64 {
+    bytes(process, "RssAnon:")
+}
+
+fn bytes(process: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let bytes = |field: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
-    };
-    Memory { now: bytes("VmRSS:"), peak: bytes("VmHWM:") }
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }
 
 /// User and system time of a process so far, in milliseconds. The kernel counts nanoseconds and tells ticks of 10 ms.

@@ -8,6 +8,7 @@
 //! scenarios   how it is measured               machine    what it runs on
 //! plan        how long it will take            arithmetic what is computed of moments
 //! run         what was measured                report     results.json, table.md, chart.svg
+//! node        the sidecar of a node's pod, without a control plane
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
@@ -40,6 +41,7 @@ mod kernel;
 #[path = "../../tests/cluster/kinds.rs"]
 mod kinds;
 mod machine;
+mod node;
 mod plan;
 #[path = "../../tests/cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
@@ -105,6 +107,10 @@ async fn compare(arguments: &Arguments) -> Document {
                 document.write(&arguments.results, arguments.is_published());
             }
         }
+    }
+    if node::is_wanted(arguments) {
+        document.put(node::play(arguments, &name).await);
+        document.write(&arguments.results, arguments.is_published());
     }
     document
 }

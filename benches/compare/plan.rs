@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::arguments::Arguments;
-use crate::{contender, name, scenarios, taking, workload};
+use crate::{contender, name, node, scenarios, taking, workload};
 
 /// A control plane's start and stop, in seconds, for each scenario.
 const STAGE: f64 = 12.0;
@@ -29,6 +29,12 @@ pub(crate) fn told(arguments: &Arguments) -> String {
             let name = name(scenario.as_ref(), workload.as_ref());
             writeln!(text, "{:>7.1} min  {name}: {}", takes / 60.0, who.join(", ")).unwrap();
         }
+    }
+    if node::is_wanted(arguments) {
+        let takes = node::estimate(arguments);
+        all += takes;
+        let who: Vec<&str> = node::contenders(arguments).into_iter().map(|(name, _)| name).collect();
+        writeln!(text, "{:>7.1} min  {}: {}", takes / 60.0, node::NAME, who.join(", ")).unwrap();
     }
     let _ = write!(text, "{:>7.1} min  in all, {} round(s), about", all / 60.0, arguments.rounds);
     text

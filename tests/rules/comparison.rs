@@ -242,6 +242,23 @@ fn the_resizers_burst_and_what_it_adds_to_the_other_roles_have_their_lines() {
 }
 
 #[test]
+fn the_sidecar_of_a_nodes_pod_has_its_lines_and_a_quoted_figure_counts_as_measured_no_time() {
+    const OCCASION: &str = "2026-01-01 10:00:00";
+    let figures = [("rss_bytes", 12.4e6), ("anonymous_bytes", 1.2e6), ("first_ms", 19.5), ("binary_bytes", 23.2e6)];
+    let runs = vec![run("node", "csi-control-plane", 1, OCCASION, &figures)];
+    let document = Document { occasions: BTreeMap::from([(OCCASION.to_owned(), Occasion::default())]), runs };
+    let table = report::table::figures(&document, &lines(&document.runs));
+    for line in [
+        "| RSS of the sidecar of a node's pod; theirs: livenessprobe v2.19 alone, quoted and not measured | 19.0 MB | 12.4 MB | 0.65× | ≤ 8 MB | **missed** | 1 a |",
+        "| RSS of the sidecar of a node's pod, without what is mapped from its binary | – | 1.2 MB | – |  |  | 1 a |",
+        "| start of the sidecar of a node's pod to its registration socket | – | 19.5 ms | – | ≤ 100 ms | met | 1 a |",
+        "| binary of the sidecar of a node's pod | – | 23.2 MB | – |  |  | 1 a |",
+    ] {
+        assert!(table.lines().any(|one| one == line), "no {line:?} in\n{table}");
+    }
+}
+
+#[test]
 fn a_scenario_that_is_measured_anew_takes_the_old_ones_place_and_forgets_its_occasion() {
     let mut document = document();
     document.occasions.insert("2026-01-03 10:00:00".to_owned(), Occasion::default());

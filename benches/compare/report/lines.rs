@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::spread::Spread;
-use super::{BARE, THEM, THEM_TUNED, US, all, capacity, provision, resize, roles, snapshot};
+use super::{BARE, THEM, THEM_TUNED, US, all, capacity, node, provision, resize, roles, snapshot};
 use crate::run::Run;
 
 /// A unit, and how a value of it is told.
@@ -211,6 +211,7 @@ pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
     let mut lines: Vec<Line> = wanted.into_iter().filter_map(|wanted| looked_up(runs, wanted)).collect();
     lines.extend(roles::further(runs));
     lines.extend(all::further(runs));
+    lines.extend(node::lines(runs));
     lines
 }
 

@@ -5,6 +5,7 @@ mod capacity;
 mod chart;
 pub(crate) mod front;
 pub(crate) mod lines;
+mod node;
 mod provision;
 pub(crate) mod readme;
 mod resize;
@@ -56,6 +57,9 @@ pub(crate) const US_WITHOUT_SNAPSHOTTER: &str = "csi-control-plane-without-snaps
 pub(crate) const US_APART: &str = "csi-control-plane-apart";
 /// Another build of ours, in the same run.
 pub(crate) const US_BEFORE: &str = "csi-control-plane-before";
+
+/// The scenario of the sidecar of a node's pod.
+pub(crate) const NODE: &str = "node";
 
 /// The bench's own client that only writes, and writes what the daemon does.
 pub(crate) const BARE: &str = "bare";
