@@ -10,7 +10,14 @@ use crate::rows::assert_proven;
 pub(crate) const LIVENESS: &[(u32, &str, Proof)] = &[
     (1, "a driver that is not ready", Tests(&["l1_a_driver_that_is_not_ready_is_unhealthy_and_nothing_crashes"])),
     (2, "a socket file that is gone", Tests(&["l2_a_socket_file_that_is_removed_under_a_living_driver_is_unhealthy"])),
-    (3, "ten thousand checks", Tests(&["l3_ten_thousand_checks_leave_no_connection_and_no_task"])),
+    (
+        3,
+        "ten thousand checks",
+        Tests(&[
+            "l3_ten_thousand_checks_leave_no_connection_and_no_task",
+            "l3_ten_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more",
+        ]),
+    ),
     (4, "no connection", Tests(&["l4_a_driver_that_nobody_can_connect_to_is_unhealthy"])),
     (5, "no driver at the start", Tests(&["l5_the_port_is_open_before_the_driver_is_there_and_says_why"])),
     (6, "a slow probe", Tests(&["l6_a_probe_may_take_almost_as_long_as_its_limit"])),

@@ -4,14 +4,17 @@
 use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::sandbox::api::Identity;
-use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
+use csi_control_plane::sandbox::driver::{Driver, Listen, Method, Profile, Server};
 use csi_control_plane::sandbox::kubelet::{Deed, Kubelet, Retries};
 use csi_control_plane::sandbox::testbed::TestBed;
+use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use super::program::{Program, eventually, get, role};
 use super::theatre::{DRIVER, Theatre};
@@ -132,7 +135,7 @@ async fn n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_t
 #[tokio::test]
 async fn without_a_driver_the_daemon_waits_and_says_so_and_ends_at_once_when_it_is_told_to() {
     let node = Node::open().await;
-    node.server.restart(std::time::Duration::from_secs(3600)).await;
+    node.server.restart(Duration::from_secs(3600)).await;
     let address = free();
     let file = node.write(&node.config(address));
     let mut daemon = Program::start(&["run", "--config", &file], &[]);
@@ -147,6 +150,41 @@ async fn without_a_driver_the_daemon_waits_and_says_so_and_ends_at_once_when_it_
     daemon.signal("TERM").await;
     assert_eq!(daemon.exit().await, Some(0));
     drop(node.driver);
+}
+
+/// The numbers of a process's open files.
+fn descriptors(program: &Program) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", program.id())).unwrap().count()
+}
+
+#[tokio::test]
+async fn l3_ten_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more() {
+    let node = Node::open().await;
+    let (address, diagnostics) = (free(), free());
+    let mut config = node.config(diagnostics);
+    config["roles"]["liveness"] = json!({ "listen": address, "probeTimeout": "60s" });
+    let file = node.write(&config);
+    let mut daemon = Program::start(&["run", "--config", &file], &[]);
+    daemon.logged("answering the kubelet's probe of the driver").await;
+    let probes = |count: usize| {
+        // As many at once as each have a check of their own.
+        stream::iter(0..count).map(|_| get(address, "/healthz")).buffer_unordered(4).map(|answer| answer.code)
+    };
+    assert_eq!(probes(20).collect::<Vec<_>>().await, [200; 20]);
+    let has = |program: &Program| (descriptors(program), memory(program, "Threads"));
+    // The connections of the last probes, and that which asked for the driver's name, end at once.
+    let before = eventually("it rests", async || {
+        let now = has(&daemon);
+        sleep(Duration::from_millis(200)).await;
+        (has(&daemon) == now).then_some(now)
+    });
+    let before = before.await;
+    let asked = node.driver.calls_of(Method::Probe).len();
+    assert!(probes(10_000).all(|code| async move { code == 200 }).await);
+    assert!(node.driver.calls_of(Method::Probe).len() - asked >= 10_000, "each has asked the driver");
+    eventually("nothing is left of them", async || (has(&daemon) == before).then_some(())).await;
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0));
 }
 
 #[tokio::test]
