@@ -177,7 +177,7 @@ impl<E: Content> Journal<E> {
 
     /// The keys that are wanted, of all that are on an object or may yet be.
     pub fn keys(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        self.0.lock().keys().filter(|key| is_wanted(key)).map(|key| key.to_string()).collect()
+        self.0.lock().keys().filter(|key| is_wanted(key)).map(ToString::to_string).collect()
     }
 
     /// Whether no successor can find an entry of this key that it would act on.

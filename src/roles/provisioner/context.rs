@@ -178,12 +178,12 @@ impl Context {
     /// whole uid in the name, each key counts that the name may have been made of.
     fn journal_keys(&self, journal: &Journal<Entry>, volume: &PersistentVolume) -> Vec<String> {
         let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.clone());
-        let (name, names): (&str, _) = (&volume.metadata.name, &self.asking.names);
-        let named = match whole_uid(name) {
+        let name: &str = &volume.metadata.name;
+        let of_name = match whole_uid(name) {
             Some(uid) => vec![uid.to_owned()],
-            None => journal.keys(|key| names.may_be_of(name, key)),
+            None => journal.keys(|key| self.asking.names.may_be_of(name, key)),
         };
-        claim.map(Into::into).into_iter().chain(named).filter(|key: &String| !key.is_empty()).collect()
+        claim.into_iter().chain(of_name).filter(|key| !key.is_empty()).collect()
     }
 
     /// Whether no later leader can find an entry of the journal for this PersistentVolume (J8).
