@@ -25,7 +25,7 @@ async fn beside(folder: &Path) -> String {
         Ok(mut names) => {
             names.sort();
             names.truncate(MOST);
-            format!("; there is {} in that folder: set csi.endpoint", names.join(", "))
+            format!("; there is {} in that folder: name it as the endpoint", names.join(", "))
         }
         Err(error) => format!("; cannot list that folder ({error}): is the driver's volume mounted there?"),
     }
@@ -65,7 +65,7 @@ mod tests {
         let _driver = UnixListener::bind(folder.path().join("csi.sock")).unwrap();
         std::fs::write(folder.path().join("notes.txt"), "no socket").unwrap();
         let told = failure(&socket).await;
-        assert!(told.ends_with("; there is csi.sock in that folder: set csi.endpoint"), "{told}");
+        assert!(told.ends_with("; there is csi.sock in that folder: name it as the endpoint"), "{told}");
 
         let told = failure(&folder.path().join("missing/csi.sock")).await;
         assert!(told.contains("cannot list that folder"), "{told}");

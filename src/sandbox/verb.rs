@@ -124,7 +124,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
         Some(address) => {
             let dial = Endpoint::parse(&address)?.dial();
             narrator.say(format_args!("your CSI driver  {address}"));
-            let own = Own::meet(&address, dial.clone(), wanted.node_id, clock, rng).await?;
+            let own = Own::meet(&address, dial.clone(), wanted.node_id, clock, rng, |why| narrator.say(why)).await?;
             (Backend::Own(Box::new(own)), dial)
         }
     };

@@ -121,13 +121,29 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 
+/// The path alone names the socket, too.
 #[tokio::test]
 async fn a_driver_with_a_node_service_is_asked_for_its_node() {
     let theatre = Theatre::open_with(Profile::with_nodes(["my-node"])).await;
-    let endpoint = format!("unix://{}", theatre.path("csi.sock").display());
+    let endpoint = theatre.path("csi.sock").display().to_string();
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
+}
+
+#[tokio::test]
+async fn an_endpoint_without_a_driver_ends_the_sandbox_and_names_the_socket_beside_it() {
+    let theatre = Theatre::open_with(Profile::with_nodes(["my-node"])).await;
+    let socket = theatre.path("socket");
+    let ended = run(&["sandbox", "--csi-endpoint", socket.to_str().unwrap()], &[]).await;
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    let says = format!(
+        "error: cannot use this driver in the sandbox: no CSI driver at {socket}: expected a driver that listens on this unix socket; \
+         start it, or give the path of its socket to --csi-endpoint: cannot connect to the driver's socket: {socket}: No such file or \
+         directory (os error 2); there is csi.sock in that folder: name it as the endpoint\n",
+        socket = socket.display()
+    );
+    assert_eq!(ended.stderr, says);
 }
 
 #[tokio::test]

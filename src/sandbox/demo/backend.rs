@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::time::timeout;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
+use super::presence::{self, Absent};
 use crate::csi::{self, Csi, CsiOptions, RpcError};
 use crate::process::{Clock, Dial, Rng, Tasks};
 use crate::proto::list_volumes_response::Entry;
@@ -48,9 +50,29 @@ pub struct Place {
 /// The user's driver cannot be driven.
 #[derive(Debug, Error)]
 pub enum BackendError {
+    /// Nothing answers there.
+    #[error(
+        "no CSI driver at {endpoint}: expected a driver that listens on this unix socket; start it, or give the path of its socket \
+         to --csi-endpoint"
+    )]
+    NotThere {
+        /// Where.
+        endpoint: String,
+        /// What is there instead.
+        #[source]
+        source: Absent,
+    },
     /// It did not become ready.
-    #[error("the driver did not become ready within {limit}s: {0}", limit = PATIENCE.as_secs())]
-    NotReady(String),
+    #[error(
+        "the driver at {endpoint} did not become ready within {limit}s: look at its log; {last_error}",
+        limit = PATIENCE.as_secs()
+    )]
+    NotReady {
+        /// Where it is.
+        endpoint: String,
+        /// What was last seen of it.
+        last_error: String,
+    },
     /// Its node service does not say where it runs.
     #[error("the driver's socket has no node service: give --node-id the ID of a node that the driver knows")]
     Node(#[source] tonic::Status),
@@ -69,15 +91,21 @@ pub enum BackendError {
 }
 
 impl Own {
-    /// Meets the driver at `address`. Without a node id, its node service is asked where it runs.
+    /// Meets the driver at `endpoint`. Without a node id, its node service is asked where it runs. `say` is told why a user waits.
     pub async fn meet(
-        address: &str,
+        endpoint: &str,
         dial: Dial,
         node_id: Option<String>,
         clock: Clock,
         rng: Rng,
+        mut say: impl FnMut(&str),
     ) -> Result<Self, BackendError> {
-        let csi = Csi::new(dial, CsiOptions::default(), Meter::new(), clock, rng);
+        let csi = Csi::new(dial.clone(), CsiOptions::default(), Meter::new(), clock, rng);
+        let found = presence::find(&csi.dialer()).await;
+        let found = found.map_err(|source| BackendError::NotThere { endpoint: endpoint.to_owned(), source })?;
+        if let Some(why) = found.why_wait() {
+            say(&format!("waiting up to {}s for the driver: {why}", PATIENCE.as_secs()));
+        }
         let (tasks, _) = Tasks::new("demo");
         tasks.spawn("csi", csi.clone().run());
         let mut states = csi.state();
@@ -88,7 +116,8 @@ impl Own {
         };
         let Some(driver) = driver else {
             let state = csi.state().borrow().clone();
-            return Err(BackendError::NotReady(state.last_error().unwrap_or("no answer").to_owned()));
+            let last_error = state.last_error().unwrap_or("it has not answered").to_owned();
+            return Err(BackendError::NotReady { endpoint: endpoint.to_owned(), last_error });
         };
         if !driver.capabilities.create_delete_volume() {
             return Err(BackendError::MakesNoVolumes);
@@ -97,15 +126,21 @@ impl Own {
         let place = match node_id {
             // Only the node service knows where the driver runs; without it, volumes are requested for any place.
             Some(node_id) => Place { node_id, segments: BTreeMap::new() },
-            None => timeout(PATIENCE, ask_for_node(address)).await.map_err(|_| BackendError::Silent)??,
+            None => timeout(PATIENCE, ask_for_node(&dial)).await.map_err(|_| BackendError::Silent)??,
         };
         Ok(Self { driver, place, has_node_service, _tasks: tasks })
     }
 }
 
-async fn ask_for_node(address: &str) -> Result<Place, BackendError> {
-    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(BackendError::Connect)?;
-    let channel: Channel = endpoint.connect().await.map_err(BackendError::Connect)?;
+/// Over a connection of its own: the shared one has no calls of the node service.
+async fn ask_for_node(dial: &Dial) -> Result<Place, BackendError> {
+    let dial = dial.clone();
+    let connector = tower::service_fn(move |_| {
+        let dial = dial.clone();
+        async move { dial.dial().await.map(TokioIo::new) }
+    });
+    let endpoint = Channel::from_static("http://localhost");
+    let channel = endpoint.connect_with_connector(connector).await.map_err(BackendError::Connect)?;
     let info = NodeClient::new(channel).node_get_info(NodeGetInfoRequest {}).await.map_err(BackendError::Node)?;
     let info = info.into_inner();
     let segments = info.accessible_topology.unwrap_or_default().segments.into_iter().collect();

@@ -7,6 +7,7 @@ mod backend;
 mod machine;
 mod narrator;
 pub mod objects;
+mod presence;
 mod sights;
 mod snapshots;
 #[cfg(test)]
