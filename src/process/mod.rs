@@ -15,6 +15,8 @@ mod section;
 mod tasks;
 mod transport;
 mod tunnel;
+#[cfg(test)]
+pub(crate) mod warnings;
 pub mod watch;
 pub mod yaml;
 

@@ -6,6 +6,9 @@ use smol_str::{SmolStr, format_smolstr};
 use super::{BY_POD_CLAIM, Cached, Fields, IndexName, or_default};
 use crate::cluster::meta::Meta;
 
+/// The phases of pods.
+const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown", ""];
+
 /// A pod and the claims that it uses.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
@@ -16,6 +19,8 @@ pub struct Pod {
     pub claims: Box<[SmolStr]>,
     /// Whether it has come to its end: `Succeeded` or `Failed`.
     pub has_ended: bool,
+    /// Its phase, if the API has one that is not known here.
+    pub unknown_phase: Option<SmolStr>,
 }
 
 /// A pod as it is sent.
@@ -67,6 +72,7 @@ impl From<WirePod> for Pod {
         Self {
             claims: wire.spec.volumes.into_iter().filter_map(claim).collect(),
             has_ended: matches!(wire.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            unknown_phase: wire.status.phase.filter(|phase| !PHASES.contains(&phase.as_str())),
             metadata: wire.metadata,
         }
     }
@@ -124,6 +130,8 @@ mod tests {
         }
         for open in ["Unknown", "succeeded", "New", ""] {
             assert_eq!(found(&pod(open)).len(), 2, "{open:?}: it may still run");
+            let unknown = Some(open).filter(|phase| ["succeeded", "New"].contains(phase));
+            assert_eq!(pod(open).unknown_phase.as_deref(), unknown, "{open:?}");
         }
         let bare: Pod = serde_json::from_value(json!({ "metadata": { "name": "bare" }, "spec": null })).unwrap();
         assert_eq!((bare.claims.len(), bare.has_ended), (0, false));

@@ -15,7 +15,8 @@ use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
 use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, TermScope, UidSet, queues};
+use crate::roles::kit::unknown_values::of_served_volume;
+use crate::roles::kit::{Controllers, TermScope, UidSet, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
@@ -69,6 +70,15 @@ impl Attacher {
         );
         controllers.reconcile(&queues.volumes, "Volumes to look after", |_| None, Volumes(Arc::clone(&cx)));
         queues.follow(&cx, &mut controllers);
+        let unknown = UnknownValues::shown(role.clock, &mut controllers);
+        controllers.on(&cx.stores.volumes, {
+            let driver = role.driver.name.clone();
+            unknown.of(
+                move |volume: &PersistentVolume| {
+                    if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
+                },
+            )
+        });
         controllers.resync(self.section.resync, {
             let (queues, cx) = (queues.clone(), Arc::clone(&cx));
             move || queues.look_at_all(&cx)

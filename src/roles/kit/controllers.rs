@@ -120,6 +120,16 @@ impl Controllers {
         self.shown.push(registered);
     }
 
+    /// Keeps a table of the role on the status page for as long as the term lasts.
+    pub fn show_table(
+        &mut self,
+        title: &'static str,
+        columns: &'static [&'static str],
+        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
+    ) {
+        self.shown.push(self.board.table(self.role, title, columns, rows));
+    }
+
     /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics
     /// before.
     pub async fn serve(mut self) -> Result<(), RoleError> {

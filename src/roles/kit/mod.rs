@@ -12,6 +12,7 @@
 //! ```
 //!
 //! The memory of a term, all of which can be lost: [`ByUid`], [`UidSet`], and [`Told`], the warnings that users have read.
+//! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).
 //!
 //! `example_tests.rs` is a whole role in one file.
@@ -54,6 +55,7 @@ pub(crate) mod served;
 pub mod templates;
 pub mod told;
 pub mod uid_set;
+pub mod unknown_values;
 
 pub use by_uid::ByUid;
 pub use controllers::Controllers;
@@ -66,3 +68,4 @@ pub use scope::TermScope;
 pub use secrets::Secret;
 pub use told::Told;
 pub use uid_set::UidSet;
+pub use unknown_values::UnknownValues;

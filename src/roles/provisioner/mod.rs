@@ -40,6 +40,7 @@ pub mod sidecar;
 pub mod sources;
 pub mod topology;
 mod triggers;
+pub mod unknown;
 
 use serde_json::{Value, json};
 

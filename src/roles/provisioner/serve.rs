@@ -14,11 +14,11 @@ use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
 use crate::roles::csi_attacher;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, TermScope, queues};
+use crate::roles::kit::{Controllers, TermScope, UnknownValues, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
-use super::{NAME, capacity, deletion, journal};
+use super::{NAME, capacity, deletion, journal, unknown};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
@@ -141,6 +141,7 @@ impl Provisioner {
         Self::show(role, &cx, &mut controllers);
         Self::run_journal(role, &cx, &queues, &mut controllers);
         queues.follow(&cx, &mut controllers);
+        look_for_unknown_values(&cx, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queues, cx) = (queues.clone(), Arc::clone(&cx));
             move || queues.look_at_all(&cx)
@@ -377,6 +378,22 @@ impl Stores {
             csi_nodes.synced().await;
         }
     }
+}
+
+/// Tells of the values that are not known.
+fn look_for_unknown_values(cx: &Arc<Context>, controllers: &mut Controllers) {
+    let values = UnknownValues::shown(cx.scope.clock, controllers);
+    let driver = || cx.rules.driver.clone();
+    controllers.on(&cx.stores.claims, {
+        let driver = driver();
+        values.of(move |claim| unknown::of_claim(claim, &driver))
+    });
+    controllers.on(&cx.stores.volumes, {
+        let (driver, by_node) = (driver(), cx.deployment.local().is_some());
+        values.of(move |volume| unknown::of_volume(volume, &driver, by_node))
+    });
+    let driver = driver();
+    controllers.on(&cx.stores.classes, values.of(move |class| unknown::of_class(class, &driver)));
 }
 
 /// The identity that is written into the attributes of each volume: `<milliseconds>-<number>-<driver>`, and `-<node>`

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cluster::{BY_POD_CLAIM, Cache, Caches, Change, ObjectName, Pod, SmolStr, Subscription};
+use crate::cluster::{BY_POD_CLAIM, Cache, Cached as _, Caches, Change, ObjectName, Pod, SmolStr, Subscription};
 use crate::process::Tasks;
+use crate::roles::kit::UnknownValues;
 
 use super::expand::decide::Pods;
+use super::unknown;
 
 /// Wakes a claim.
 pub type Wake = Arc<dyn Fn(&ObjectName) + Send + Sync>;
@@ -19,6 +21,8 @@ pub struct InUse {
     caches: Caches,
     /// Wakes a claim that no pod uses any more.
     wake: Wake,
+    /// Tells of phases that are not known.
+    unknown: Arc<UnknownValues>,
     namespaces: Mutex<BTreeMap<String, Namespace>>,
 }
 
@@ -42,14 +46,14 @@ struct Mark {
 struct Namespace {
     marked: Marks,
     pods: Cache<Pod>,
-    _subscription: Subscription,
+    _subscriptions: [Subscription; 2],
     _tasks: Tasks,
 }
 
 impl InUse {
     /// No claim is marked.
-    pub fn new(caches: Caches, wake: Wake) -> Self {
-        Self { caches, wake, namespaces: Mutex::default() }
+    pub fn new(caches: Caches, wake: Wake, unknown: Arc<UnknownValues>) -> Self {
+        Self { caches, wake, unknown, namespaces: Mutex::default() }
     }
 
     /// The driver has refused the claim's volume, perhaps because it is in use.
@@ -76,9 +80,13 @@ impl InUse {
             marked.is_empty()
         });
         let gone = if is_last { namespaces.remove(namespace) } else { None };
+        let is_gone = gone.is_some();
         // The subscription ends after the lock is released, because a change that is being delivered may wait for the lock.
         drop(namespaces);
         drop(gone);
+        if is_gone {
+            self.unknown.forget_all(Pod::KIND, namespace);
+        }
     }
 
     /// Whether pods use a claim. If the pods are not listed yet, the claim is woken when they are.
@@ -127,7 +135,8 @@ impl InUse {
                 std::future::pending::<()>().await;
             }
         });
-        Some(Namespace { marked, pods, _subscription: subscription, _tasks: tasks })
+        let subscriptions = [subscription, pods.subscribe(self.unknown.of(unknown::of_pod))];
+        Some(Namespace { marked, pods, _subscriptions: subscriptions, _tasks: tasks })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Namespace>> {

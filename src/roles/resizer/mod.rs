@@ -36,6 +36,7 @@ mod serve;
 pub mod sidecar;
 mod triggers;
 pub mod turn;
+pub mod unknown;
 pub mod waiting;
 
 use std::sync::atomic::AtomicU64;

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tonic::Code;
 use tracing::{debug, info, info_span};
 
-use crate::cluster::{Cache, Caches, ObjectName};
+use crate::cluster::{Cache, Caches, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::csi::Capabilities;
 use crate::diagnostics::Fact;
 use crate::election::Term;
@@ -18,7 +18,8 @@ use crate::proto::node_service_capability::{self, rpc::Type as NodeRpc};
 use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{ByUid, Controllers, TermScope, Told, UidSet, queues, reconcile};
+use crate::roles::kit::unknown_values::of_served_volume;
+use crate::roles::kit::{ByUid, Controllers, TermScope, Told, UidSet, UnknownValues, queues, reconcile};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
@@ -34,6 +35,7 @@ use super::names;
 use super::predicates;
 use super::triggers::Queue;
 use super::turn::Turns;
+use super::unknown::of_claim;
 use super::waiting::Waiting;
 
 /// The pause between two calls of `NodeGetCapabilities`.
@@ -69,10 +71,11 @@ impl Resizer {
         };
         let (name, lanes) = (names::queue(&role.driver.name), [("change", self.section.workers)]);
         let queue = queues::make(role, &name, &lanes, self.section.retry.backoff(), span);
-        let cx = Arc::new(self.context(role, &term, &queue));
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let unknown = UnknownValues::shown(role.clock, &mut controllers);
+        let cx = Arc::new(self.context(role, &term, &queue, &unknown));
         info!(expansion = ?cx.expansion.get(), modifies = cx.modify.modifies, "serving claims");
 
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
         let (expansions, modifications) =
             (Arc::new(Expansions(Arc::clone(&cx))), Arc::new(Modifications(Arc::clone(&cx))));
         let subject = {
@@ -91,6 +94,7 @@ impl Resizer {
         });
         let queue = Queue(queue);
         queue.follow(&cx, &mut controllers);
+        look_for_unknown_values(&cx, &unknown, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queue, cx) = (queue.clone(), Arc::clone(&cx));
             move || queue.look_at_all(&cx, &Job::ALL, Cause::Resync)
@@ -114,7 +118,13 @@ impl Resizer {
         served
     }
 
-    fn context(&self, role: &RoleContext, term: &Term, queue: &WorkQueue<WorkKey>) -> Context {
+    fn context(
+        &self,
+        role: &RoleContext,
+        term: &Term,
+        queue: &WorkQueue<WorkKey>,
+        unknown: &Arc<UnknownValues>,
+    ) -> Context {
         let (section, driver) = (&self.section, &role.driver.name);
         let capabilities = &role.driver.capabilities;
         let modifies = section.modify && capabilities.controller_service() && capabilities.modify_volume();
@@ -142,7 +152,7 @@ impl Resizer {
             },
             expansion: HowVolumesGrow::new(expansion(capabilities)),
             turns: Turns::new(pairs),
-            in_use: InUse::new(self.caches.clone(), self.wake(queue)),
+            in_use: InUse::new(self.caches.clone(), self.wake(queue), Arc::clone(unknown)),
             expanded: ByUid::default(),
             modified: ByUid::default(),
             calls: Mutex::default(),
@@ -204,6 +214,35 @@ fn expands(answer: &NodeGetCapabilitiesResponse) -> bool {
         Some(node_service_capability::Type::Rpc(rpc)) => rpc.r#type == NodeRpc::ExpandVolume as i32,
         None => false,
     })
+}
+
+/// Tells of the values of claims and volumes that are not known. A claim belongs to our driver once its volume is seen.
+fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, controllers: &mut Controllers) {
+    let driver = &cx.scope.driver_name;
+    let find = {
+        let cx = Arc::clone(cx);
+        move |claim: &PersistentVolumeClaim| {
+            let volume = claim.spec.volume_name.as_deref();
+            let volume = volume.and_then(|name| cx.stores.volumes.get(&ObjectName::cluster(name)));
+            of_claim(claim, volume.as_deref(), &cx.scope.driver_name)
+        }
+    };
+    controllers.on(&cx.stores.claims, unknown.of(find.clone()));
+    let (cx_of_volumes, values) = (Arc::clone(cx), Arc::clone(unknown));
+    controllers.on(&cx.stores.volumes, move |change| {
+        let Some(bound) = change.new.as_ref().and_then(|volume| volume.spec.claim_ref.as_deref()) else { return };
+        let name = ObjectName::namespaced(&bound.namespace, &bound.name);
+        if predicates::volume_turns(change)
+            && let Some(claim) = cx_of_volumes.stores.claims.get(&name)
+        {
+            values.see(&*claim, find(&claim));
+        }
+    });
+    let driver = driver.clone();
+    let of_volume = move |volume: &PersistentVolume| {
+        if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
+    };
+    controllers.on(&cx.stores.volumes, unknown.of(of_volume));
 }
 
 /// The role's part of the status page.

@@ -8,7 +8,7 @@ use tracing::info_span;
 use crate::election::Term;
 use crate::roles::kit::freshness::ListedOnce;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, KeyedLock, TermScope, queues};
+use crate::roles::kit::{Controllers, KeyedLock, TermScope, UnknownValues, queues};
 use crate::roles::role::RoleContext;
 
 use super::NAME;
@@ -21,6 +21,7 @@ use super::content::memory::{ContentKey, Memory};
 use super::content::reconcile::Contents;
 use super::content::request::{NameRule, RequestRules};
 use super::content::triggers;
+use super::content::unknown::of_content;
 use super::content::view::Rules;
 use super::content::waiting::Waiting;
 
@@ -114,6 +115,9 @@ pub(super) fn work<K: Driven>(cx: &Arc<Context<K>>, title: &'static str, control
     };
     controllers.reconcile(&cx.queue, title, subject, Contents(Arc::clone(cx)));
     triggers::follow(cx, controllers);
+    let unknown = UnknownValues::shown(cx.scope.clock, controllers);
+    let driver = cx.scope.driver_name.clone();
+    controllers.on(&cx.stores.contents, unknown.of(move |content: &K| of_content(content, &driver)));
     controllers.resync(cx.section.resync, {
         let cx = Arc::clone(cx);
         move || triggers::look_at_all(&cx)

@@ -45,6 +45,7 @@ pub mod status;
 mod tables;
 pub mod texts;
 pub(super) mod triggers;
+pub mod unknown;
 pub mod view;
 pub mod waiting;
 pub mod writes;
