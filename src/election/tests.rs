@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake_api::{FakeApi, Faults, Site};
 use super::*;
+use crate::process::warnings::Warnings;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
 
@@ -196,16 +197,22 @@ async fn a_standby_whose_watch_is_forbidden_polls_and_says_why() {
 /// The Lease's namespace is missing, as where the daemon runs outside of the cluster that it serves.
 #[tokio::test(start_paused = true)]
 async fn a_missing_namespace_is_said_and_asked_for_at_a_calm_pace() {
-    let api = FakeApi::start();
+    let (api, warnings) = (FakeApi::start(), Warnings::begin());
     api.has_no_namespace(true);
     let mut a = Node::join(&api, "a_1");
+    tokio::time::sleep(S / 2).await;
+    assert_eq!(warnings.count(), 1);
     tokio::time::sleep(40 * S).await;
     assert!(api.requests().len() <= 14, "{:?}", api.requests());
-    for _ in 0..100 {
-        let error = a.view.status().last_error.unwrap();
-        assert!(error.contains("the cluster has no namespace \"storage\""), "{error}");
+    let names_it = |error: &str| error.contains("the cluster has no namespace \"storage\"");
+    for _ in 0..260 {
+        assert!(a.view.status().last_error.is_some_and(|error| names_it(&error)));
+        assert!(a.term().is_none() && a.view.status().leader.is_none());
         tokio::time::sleep(S).await;
     }
+    let (told, tries) = (warnings.errors(), api.requests().iter().filter(|verb| *verb == "POST").count());
+    assert!(told.iter().all(|error| names_it(error)), "{told:?}");
+    assert!((6..=9).contains(&told.len()) && told.len() < tries, "{} warnings of {tries} failures", told.len());
     let series = "csi_control_plane_api_requests_total{verb=\"create\",resource=\"leases\",outcome=\"not_found\"}";
     assert!(a.meter.render().contains(series), "{}", a.meter.render());
     api.has_no_namespace(false);
