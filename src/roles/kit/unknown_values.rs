@@ -141,11 +141,10 @@ impl UnknownValues {
 
     /// A thousand objects with the same value are a warning for each step of a back-off, and lines at level debug.
     fn log(&self, kind: &str, name: &ObjectName, UnknownValue { field, value, follows }: &UnknownValue) {
-        match self.log.warns(&format!("{kind} {field} {value}"), self.clock.now()) {
-            Some(left_out) => {
-                warn!(kind, object = %name, field, value, follows, left_out, "the API has a value that is not known");
-            }
-            None => debug!(kind, object = %name, field, value, follows, "the API has a value that is not known"),
+        if let Some(left_out) = self.log.warns(&format!("{kind} {field} {value}"), self.clock.now()) {
+            warn!(kind, object = %name, field, value, follows, left_out, "the API has a value that is not known");
+        } else {
+            debug!(kind, object = %name, field, value, follows, "the API has a value that is not known");
         }
     }
 
