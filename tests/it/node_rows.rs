@@ -15,7 +15,7 @@ pub(crate) const LIVENESS: &[(u32, &str, Proof)] = &[
         "ten thousand checks",
         Tests(&[
             "l3_ten_thousand_checks_leave_no_connection_and_no_task",
-            "l3_ten_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more",
+            "l3_a_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more",
         ]),
     ),
     (4, "no connection", Tests(&["l4_a_driver_that_nobody_can_connect_to_is_unhealthy"])),

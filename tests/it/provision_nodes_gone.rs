@@ -7,9 +7,9 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
+use super::provision_kept::LEFT_OVER;
 use super::provision_nodes::Local;
 use crate::journal::entries;
-use crate::provision_kept::LEFT_OVER;
 use crate::supplier::{create, figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase};
 use crate::world::World;

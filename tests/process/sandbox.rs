@@ -84,7 +84,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_with_exit_code_1_tells_of_
     assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
     let said = program.stderr();
     for part in [
-        "step 11 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 13 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "; in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "; event VolumeAttachFailed on claim invoices: ",
     ] {
