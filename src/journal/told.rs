@@ -2,8 +2,7 @@
 
 use tracing::warn;
 
-use super::format::{Content, Stored};
-use super::journal::opened_from;
+use super::format::{self, Content, Stored};
 use super::place::Place;
 use crate::cluster::ObjectName;
 
@@ -32,7 +31,8 @@ struct Told {
 impl Told {
     fn of<E: Content>(place: &Place, n: usize, stored: &Stored) -> Self {
         let (segment, key) = (place.segment(n), stored.key.to_string());
-        let subject = opened_from::<E>(stored).map(|entry| entry.content.subject()).unwrap_or_default();
+        // Only texts that can be read get into a ledger.
+        let subject = format::parse::<E>(&stored.text).map(|(_, content)| content.subject()).unwrap_or_default();
         let remedy = remedy(&segment, &key);
         Self { segment, key, subject, remedy }
     }
