@@ -121,6 +121,8 @@ async fn provisioned_and_deleted(theatre: &Theatre) {
         volumes.iter().filter_map(|it| it.metadata.name.clone()).find(|name| name.starts_with("pvc-"))
     });
     let name = name.await;
+    // As in a cluster: without its claim, which would get another volume of this name at once.
+    api.delete::<PersistentVolumeClaim>("default", "data").unwrap();
     let released = PatchBody::Merge(json!({"status": {"phase": "Released"}}));
     api.patch_status::<PersistentVolume>("", &name, released).unwrap();
     eventually("the volume is deleted", async || api.get::<PersistentVolume>("", &name).is_err().then_some(())).await;
