@@ -268,16 +268,10 @@ impl Checks {
     fn in_time(&mut self, call: &Call, handle: &str, job: Job) {
         let key = (handle.to_owned(), job);
         let Some(streak) = self.streaks.get(&key) else { return };
-        // Something else than time has ended the wait, perhaps before the call began: it begins afresh. What a burst of changes brings
-        // is counted: a change is good for one call, however late and in whatever order the changes arrive.
-        let turns = self.turned.entry(key.clone()).or_default();
-        turns.retain(|at| *at + LATE >= streak.began);
-        let is_turned = !turns.is_empty();
-        if is_turned {
-            turns.remove(0);
-        }
+        // Something else than time has ended the wait, perhaps before the call began: it begins afresh.
         let of_class = self.class_turned.filter(|_| job == Job::Modify);
-        if is_turned || of_class.is_some_and(|at| at + LATE >= streak.began) {
+        let turns = [self.turned.get(&key).copied(), of_class];
+        if turns.into_iter().flatten().any(|at| at + LATE >= streak.began) {
             self.streaks.remove(&key);
             return;
         }

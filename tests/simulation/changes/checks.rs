@@ -57,8 +57,8 @@ pub(super) struct Checks {
     pub(super) excused: BTreeSet<String>,
     pub(super) live: BTreeMap<u64, Live>,
     pub(super) streaks: BTreeMap<(String, Job), Streak>,
-    /// When others have given a job of a volume a reason to run. Each is good for one call before its time.
-    pub(super) turned: BTreeMap<(String, Job), Vec<Duration>>,
+    /// When others have last given a job of a volume a reason to run.
+    pub(super) turned: BTreeMap<(String, Job), Duration>,
     /// When a class has last changed.
     pub(super) class_turned: Option<Duration>,
     /// When a connection to the driver was last cut.
@@ -179,7 +179,7 @@ impl Checks {
         for claim in claims_of(old).into_iter().chain(claims_of(new)) {
             let claim = self.claims.get(&claim).cloned().unwrap_or_default();
             let handle = handle(&self.volume_of(&claim)).to_owned();
-            self.turned.entry((handle, Job::Expand)).or_default().push(commit.at);
+            self.turned.insert((handle, Job::Expand), commit.at);
         }
     }
 
@@ -192,7 +192,7 @@ impl Checks {
             (Job::Modify, [WANTED, CURRENT, MODIFY, TARGET, "/status/phase", "/spec/volumeName"]),
         ] {
             if reasons.iter().any(differs) {
-                self.turned.entry((handle.clone(), job)).or_default().push(commit.at);
+                self.turned.insert((handle.clone(), job), commit.at);
             }
         }
     }

@@ -192,8 +192,7 @@ impl Play {
     /// Something else happens, where it is rough.
     async fn disturb(&mut self) {
         let daemon = self.daemon();
-        match self.rng.random_range(0..16) {
-            13..16 => self.burst(daemon),
+        match self.rng.random_range(0..13) {
             0..3 => self.meddle(),
             3..6 => self.cut(daemon),
             6 => {
@@ -217,32 +216,6 @@ impl Play {
                 self.after(0.0, 20.0, Undo::Secret);
             }
             _ => self.testbed.api.compact(),
-        }
-    }
-
-    /// A user, a scheduler and others write to a claim, its volume and the classes at once, while the driver refuses. Each kind's events
-    /// arrive with a delay of their own, so in any order between the steps of the attempts that they cause.
-    fn burst(&mut self, daemon: usize) {
-        for method in [Method::ControllerExpandVolume, Method::ControllerModifyVolume] {
-            let code = [Code::Internal, Code::InvalidArgument, Code::Aborted][self.rng.random_range(0..3)];
-            let action = Action::Fail { code, message: "scripted".to_owned() };
-            let times = self.rng.random_range(1..=4);
-            self.testbed.driver.inject(Fault::on(method, action).times(times));
-        }
-        let latency = self.seconds(0.0, 0.05);
-        self.network.set_latency(DAEMONS[daemon], API_HOST, latency);
-        for plural in [CLAIMS, VOLUMES, ATTRIBUTES] {
-            let delay = Duration::from_millis(self.rng.random_range(0..600));
-            let on = Matching::any().user(DAEMONS[daemon]).resource(plural);
-            let fault = self.testbed.api.faults().clone().delay_watches(on, delay);
-            self.after(1.0, 5.0, Undo::Release(fault));
-        }
-        for _ in 0..self.rng.random_range(2..7) {
-            match self.rng.random_range(0..4) {
-                0 => self.wish_size(),
-                1 => self.wish_class(),
-                _ => self.meddle(),
-            }
         }
     }
 

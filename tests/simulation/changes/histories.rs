@@ -115,22 +115,6 @@ fn of_calls() -> Broken {
         (I11, "modifies again at once", open_class().modifies("a").refused(UNKNOWN).modifies("a")),
         (
             I11,
-            "expands twice for one change of the wish",
-            Story::new()
-                .begun("4Gi")
-                .expands(4)
-                .refused(Code::Internal)
-                .tells("Internal")
-                .by("user")
-                .writes(CLAIMS, &[("/spec/resources/requests/storage", json!("5Gi"))])
-                .by(DAEMONS[0])
-                .begun("5Gi")
-                .expands(5)
-                .refused(Code::Internal)
-                .expands(5),
-        ),
-        (
-            I11,
             "does not wait after an infeasible size",
             Story::new().begun("4Gi").expands(4).refused(Code::OutOfRange).after(9).expands(4),
         ),
