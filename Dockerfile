@@ -49,8 +49,9 @@ SETUP
 COPY --from=recipe /recipe.json /recipe.json
 RUN . /etc/build.env && cargo chef cook --locked --release --no-default-features --bin csi-control-plane --recipe-path /recipe.json
 COPY . .
-# Without the sandbox.
-RUN . /etc/build.env && cargo auditable build --locked --release --no-default-features --bin csi-control-plane \
+# Without the sandbox. The commit stands here, because what comes before it does not change with it.
+ARG REVISION=""
+RUN . /etc/build.env && CSI_CONTROL_PLANE_COMMIT="$REVISION" cargo auditable build --locked --release --no-default-features --bin csi-control-plane \
     && cp "target/$CARGO_BUILD_TARGET/release/csi-control-plane" /csi-control-plane
 
 FROM gcr.io/distroless/static-debian12:nonroot

@@ -4,7 +4,7 @@
 //! read here from the descriptor pool: the messages that carry it get no derived `Debug`, and a generated one that hides
 //! exactly those fields. A specification bump can thus never leak a new secret field.
 //!
-//! `proto/pluginregistration.proto` is compiled besides.
+//! `proto/pluginregistration.proto` is compiled besides, and the commit is put into the binary.
 
 #![allow(clippy::disallowed_methods, reason = "cargo talks to a build script through the environment")]
 
@@ -20,7 +20,15 @@ const PROTO: &str = "proto/csi.proto";
 const REGISTRATION: &str = "pluginregistration.proto";
 const SECRET_OPTION: &str = "csi.v1.csi_secret";
 
+/// Holds the commit in an archive that git has made, and the same placeholder in each checkout.
+const ARCHIVED: &str = "commit.txt";
+/// The variable by which a build is told its commit. The daemon ignores it.
+const TOLD: &str = "CSI_CONTROL_PLANE_COMMIT";
+
 fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={ARCHIVED}");
+    println!("cargo::rerun-if-env-changed={TOLD}");
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit()?);
     println!("cargo::rerun-if-changed={PROTO}");
     println!("cargo::rerun-if-changed=proto/{REGISTRATION}");
     println!("cargo::rerun-if-changed=build.rs");
@@ -51,6 +59,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("csi_redacted_debug.rs"), generated)?;
     compile_registration()
+}
+
+/// The commit that is built: told by an image's or a release's build, else written by `git archive`. A checkout is not asked
+/// for it, because each new commit would then compile the crate again.
+fn commit() -> Result<String, Box<dyn Error>> {
+    let is_commit = |text: &str| (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let told = std::env::var(TOLD).unwrap_or_default();
+    if !told.is_empty() {
+        let fault = format!("{TOLD}={told:?}: expected a commit, at most 64 letters, digits and signs without a space");
+        return if is_commit(&told) { Ok(told) } else { Err(fault.into()) };
+    }
+    let archived = std::fs::read_to_string(ARCHIVED).unwrap_or_default();
+    let archived = archived.trim();
+    let is_written = is_commit(archived) && !archived.starts_with('$');
+    Ok(if is_written { archived } else { "unknown" }.to_owned())
 }
 
 /// Messages, client and server of the kubelet's plugin registration.

@@ -7,7 +7,8 @@
 //! | 64 | [`Exit::Usage`] | the command line makes no sense (`EX_USAGE` of sysexits.h) |
 //! | 78 | [`Exit::Config`] | the configuration, or what `migrate` is to read, has faults or cannot be read (`EX_CONFIG`) |
 //!
-//! 64 and 78 won't go away by themselves: a supervisor may stop restarting on them. The environment is an argument too,
+//! 64 and 78 won't go away by themselves: a supervisor may stop restarting on them. A value that a flag gives to a key is checked with
+//! the configuration. The environment is an argument too,
 //! because one variable stands in for `--config`.
 
 use std::collections::BTreeMap;
@@ -20,13 +21,16 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
-use crate::process::duration;
+use crate::process::{build, duration};
 
 use values::{driver_name, image, secret};
 
+mod keys;
 #[cfg(feature = "manual")]
 pub mod manual;
 mod values;
+
+pub use keys::{KeyFlags, settings_text};
 
 /// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +57,17 @@ impl From<Exit> for std::process::ExitCode {
 pub enum Command {
     /// Serve until a signal.
     Run {
-        /// The configuration file.
-        config: PathBuf,
+        /// The configuration file. `None`: the flags enable a role.
+        config: Option<PathBuf>,
+        /// The flags that set keys.
+        keys: KeyFlags,
     },
     /// Validate, offline unless a kubeconfig is given, and print the plan.
     Check {
-        /// The configuration file.
-        config: PathBuf,
+        /// The configuration file. `None`: the flags enable a role.
+        config: Option<PathBuf>,
+        /// The flags that set keys, as `run` takes them.
+        keys: KeyFlags,
         /// The driver's name, because the plan depends on it; `check` does not call the driver.
         driver_name: Option<String>,
         /// Accept a configuration that enables no role.
@@ -181,7 +189,7 @@ pub struct Instead {
 #[derive(Debug, Parser)]
 #[command(
     name = "csi-control-plane",
-    version,
+    version = build::FULL_VERSION,
     about = "One daemon that does the work of the Go CSI sidecars beside a storage driver on Kubernetes"
 )]
 #[command(
@@ -200,6 +208,8 @@ enum Verb {
         /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        #[command(flatten)]
+        keys: KeyFlags,
     },
     /// Validate a configuration offline: print all errors, or the plan (roles, Leases, watches, RBAC).
     Check {
@@ -209,6 +219,8 @@ enum Verb {
         /// The same without `--config`.
         #[arg(value_name = "FILE", conflicts_with = "config")]
         file: Option<PathBuf>,
+        #[command(flatten)]
+        keys: KeyFlags,
         /// The driver's name, for the names of Leases and finalizers.
         #[arg(long, value_name = "NAME", value_parser = driver_name)]
         driver_name: Option<String>,
@@ -225,7 +237,7 @@ enum Verb {
     },
     /// Print the JSON Schema of the configuration file.
     Schema,
-    /// Print the version.
+    /// Print the version and the commit.
     Version,
     /// Print the completions of a shell, such as `csi-control-plane completions bash > /etc/bash_completion.d/csi-control-plane`.
     Completions {
@@ -282,17 +294,20 @@ pub fn parse(
         .filter_map(|argument| argument.to_str())
         .find_map(|argument| moved(sidecars, argument));
     let parsed = Arguments::try_parse_from(arguments).map_err(|error| instead(&error, hint.as_deref()))?;
-    let required = |given: Option<PathBuf>| {
+    let file_unless_role = |given: Option<PathBuf>, keys: &KeyFlags| {
         let variable = environment.get(FILE_VARIABLE).filter(|path| !path.is_empty());
-        given.or_else(|| variable.map(PathBuf::from)).ok_or_else(|| {
-            let text = format!("no configuration file: give --config FILE, or set {FILE_VARIABLE}");
-            instead(&Arguments::command().error(ErrorKind::MissingRequiredArgument, text), None)
-        })
+        let file = given.or_else(|| variable.map(PathBuf::from));
+        if file.is_none() && !keys.enable_a_role() {
+            let text = format!("no configuration file: give --config FILE, set {FILE_VARIABLE}, or give a --role");
+            return Err(instead(&Arguments::command().error(ErrorKind::MissingRequiredArgument, text), None));
+        }
+        Ok(file)
     };
     Ok(match parsed.verb {
-        Verb::Run { config } => Command::Run { config: required(config)? },
-        Verb::Check { config, file, driver_name, allow_empty, kubeconfig, output } => {
-            Command::Check { config: required(config.or(file))?, driver_name, allow_empty, kubeconfig, output }
+        Verb::Run { config, keys } => Command::Run { config: file_unless_role(config, &keys)?, keys },
+        Verb::Check { config, file, keys, driver_name, allow_empty, kubeconfig, output } => {
+            let config = file_unless_role(config.or(file), &keys)?;
+            Command::Check { config, keys, driver_name, allow_empty, kubeconfig, output }
         }
         Verb::Schema => Command::Schema,
         Verb::Version => Command::Version,

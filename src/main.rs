@@ -11,11 +11,11 @@ use anyhow::Context as _;
 use csi_control_plane::app::{self, Configuration, ConfigurationHandle, Environment, Plan, Reached};
 use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
-use csi_control_plane::config::{self, Config, File, Loaded, Sources};
+use csi_control_plane::config::{self, Config, File, FlagSetting, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Proxies, Rng, error_chain, listen};
+use csi_control_plane::process::{Clock, Proxies, Rng, build, error_chain, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
@@ -37,9 +37,13 @@ fn main() -> ExitCode {
         }
     };
     let done = match command {
-        Command::Run { config } => load(&config, &variables).map(|loaded| run(&config, loaded, &variables)),
-        Command::Check { config, driver_name, allow_empty, kubeconfig, output } => {
-            let loaded = check(&config, &variables, driver_name.as_deref(), allow_empty, output);
+        Command::Run { config, keys } => {
+            let given = Given { file: config.as_deref(), variables: &variables, flags: keys.settings() };
+            load(&given).map(|loaded| run(given, loaded))
+        }
+        Command::Check { config, keys, driver_name, allow_empty, kubeconfig, output } => {
+            let given = Given { file: config.as_deref(), variables: &variables, flags: keys.settings() };
+            let loaded = check(&given, driver_name.as_deref(), allow_empty, output);
             loaded.map(|loaded| match kubeconfig {
                 Some(kubeconfig) => reach(kubeconfig, &loaded, &variables, output),
                 None => Ok(Exit::Success),
@@ -50,7 +54,7 @@ fn main() -> ExitCode {
             Ok(Ok(Exit::Success))
         }
         Command::Version => {
-            print(&format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")));
+            print(&format!("csi-control-plane {}\n", build::FULL_VERSION));
             Ok(Ok(Exit::Success))
         }
         #[cfg(feature = "manual")]
@@ -89,24 +93,35 @@ fn main() -> ExitCode {
     }
 }
 
-/// Loads the configuration, or prints all errors at once.
-fn load(path: &Path, variables: &BTreeMap<String, String>) -> Result<Loaded, String> {
-    let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
-    let sources = Sources { file: Some(file), environment: variables.clone() };
-    config::load(&sources, &sections()).map_err(|rejected| format!("{rejected}\n"))
+/// What the configuration is made of.
+struct Given<'a> {
+    file: Option<&'a Path>,
+    variables: &'a BTreeMap<String, String>,
+    flags: Vec<FlagSetting>,
 }
 
-fn check(
-    path: &Path,
-    variables: &BTreeMap<String, String>,
-    driver: Option<&str>,
-    allow_empty: bool,
-    output: Output,
-) -> Result<Loaded, String> {
-    let file = File::read(path).map_err(|error| format!("error: {}\n", error_chain(&error)))?;
-    let sources = Sources { file: Some(file), environment: variables.clone() };
-    let loaded = config::load(&sources, &sections());
-    let loaded = loaded.and_then(|loaded| if allow_empty { Ok(loaded) } else { loaded.with_a_role(path, &sections()) });
+impl Given<'_> {
+    /// Its name in messages.
+    fn name(&self) -> &Path {
+        self.file.unwrap_or_else(|| Path::new("the command line"))
+    }
+
+    fn sources(&self) -> Result<Sources, String> {
+        let file = self.file.map(File::read).transpose();
+        let file = file.map_err(|error| format!("error: {}\n", error_chain(&error)))?;
+        Ok(Sources { file, environment: self.variables.clone(), flags: self.flags.clone() })
+    }
+}
+
+/// Loads the configuration, or prints all errors at once.
+fn load(given: &Given<'_>) -> Result<Loaded, String> {
+    config::load(&given.sources()?, &sections()).map_err(|rejected| format!("{rejected}\n"))
+}
+
+fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Output) -> Result<Loaded, String> {
+    let loaded = config::load(&given.sources()?, &sections());
+    let with_a_role = |loaded: Loaded| loaded.with_a_role(given.name(), &sections());
+    let loaded = loaded.and_then(|loaded| if allow_empty { Ok(loaded) } else { with_a_role(loaded) });
     let loaded = match (loaded, output) {
         (Ok(loaded), _) => loaded,
         (Err(rejected), Output::Text) => return Err(format!("{rejected}\n")),
@@ -115,21 +130,25 @@ fn check(
             return Err(String::new());
         }
     };
-    let namespace = Environment::told_namespace(variables);
+    let namespace = Environment::told_namespace(given.variables);
     let namespace = namespace.as_deref();
     let plan =
         driver.map_or_else(|| Plan::of_some_driver(&loaded, namespace), |driver| Plan::of(&loaded, driver, namespace));
     let plan = plan.map_err(|error| format!("error: {error}\n"))?;
     match output {
         Output::Text => {
-            print(&format!("{}: valid\n\n{plan}", path.display()));
+            print(&format!("{}: valid\n\n{}{plan}", given.name().display(), cli::settings_text(&given.flags)));
             for warning in &loaded.warnings {
                 complain(&format!("warning: {warning}\n"));
             }
         }
         Output::Json => {
-            let valid =
-                serde_json::json!({ "plan": plan, "configuration": loaded.effective(), "warnings": loaded.warnings });
+            let valid = serde_json::json!({
+                "plan": plan,
+                "configuration": loaded.effective(),
+                "flags": given.flags,
+                "warnings": loaded.warnings,
+            });
             print(&format!("{valid:#}\n"));
         }
     }
@@ -254,7 +273,8 @@ fn write_new(folder: &Path, files: &Files) -> anyhow::Result<()> {
 }
 
 /// Serves. An error that was logged is not printed again, because log collectors expect only JSON.
-fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
+fn run(given: Given<'_>, loaded: Loaded) -> anyhow::Result<Exit> {
+    let Given { file, variables, flags } = given;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(loaded.config.runtime.threads(cores))
@@ -267,11 +287,9 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
         let meter = metrics::meter();
         let telemetry = Telemetry::install(&settings, variables, Clock::system(), &meter)
             .context("cannot set up logs and traces")?;
-        for warning in &loaded.warnings {
-            tracing::warn!(warning, "configuration");
-        }
         let level = telemetry.level().clone();
-        let configuration = Configuration::file(file.to_owned(), variables.clone(), level.clone());
+        let follow = |file: &Path| Configuration::file(file.to_owned(), variables.clone(), flags, level.clone());
+        let configuration = file.map(follow);
         let result =
             serve(loaded, configuration, variables, meter, telemetry.state().clone()).await.map(|()| Exit::Success);
         let result = match result {
@@ -288,7 +306,7 @@ fn run(file: &Path, loaded: Loaded, variables: &BTreeMap<String, String>) -> any
 
 async fn serve(
     loaded: Loaded,
-    configuration: Configuration,
+    configuration: Option<Configuration>,
     variables: &BTreeMap<String, String>,
     meter: Meter,
     telemetry: TelemetryState,
@@ -300,7 +318,7 @@ async fn serve(
             listen(address).await.with_context(|| format!("cannot listen on {address} (diagnostics.listen)"))?,
         )),
     };
-    let handle = configuration.handle();
+    let handle = configuration.as_ref().map(Configuration::handle);
     let environment = Environment {
         clock: Clock::system(),
         rng: Rng::system(),
@@ -312,7 +330,7 @@ async fn serve(
         instance: Environment::instance(variables),
         diagnostics,
         telemetry,
-        configuration: Some(configuration),
+        configuration,
     };
     let stop = CancellationToken::new();
     let signals = stop_on_signal(stop.clone())?;
@@ -330,13 +348,15 @@ async fn serve(
     }
 }
 
-/// Makes the daemon read its configuration at each SIGHUP. Never resolves.
-fn look_on_hang_up(configuration: ConfigurationHandle) -> anyhow::Result<impl Future<Output = ()>> {
+/// Makes the daemon read its configuration at each SIGHUP, if it has a file. Never resolves.
+fn look_on_hang_up(configuration: Option<ConfigurationHandle>) -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     Ok(async move {
         while hang_up.recv().await.is_some() {
-            configuration.nudge();
+            if let Some(configuration) = &configuration {
+                configuration.nudge();
+            }
         }
         std::future::pending::<()>().await;
     })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::ClusterAccess;
 use crate::diagnostics::Door;
-use crate::process::{Clock, Dial, Proxies, Rng};
+use crate::process::{Clock, Dial, Proxies, Rng, build};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
 
@@ -88,7 +88,7 @@ pub fn telemetry_settings(section: &TelemetrySection, host: &str) -> TelemetrySe
         traces: TraceSettings {
             endpoint: section.traces.endpoint.clone(),
             sample_ratio: section.traces.sample_ratio,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: build::VERSION.to_owned(),
             instance: host.to_owned(),
         },
     }

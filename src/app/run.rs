@@ -15,7 +15,7 @@ use crate::cluster::{
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board, Door};
-use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks};
+use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks, build};
 use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
 
@@ -54,7 +54,10 @@ const DIAGNOSTICS_END: Duration = Duration::from_secs(4);
 /// Runs the daemon until `stop`, then waits for work in flight and releases the Leases.
 pub async fn serve(loaded: Loaded, environment: Environment, stop: CancellationToken) -> Result<(), AppError> {
     let roles: Vec<&str> = loaded.roles.keys().copied().collect();
-    info!(version = env!("CARGO_PKG_VERSION"), roles = roles.join(", "), "starting");
+    info!(version = build::VERSION, commit = build::COMMIT, roles = roles.join(", "), "starting");
+    for warning in &loaded.warnings {
+        warn!(warning, "configuration");
+    }
     let (tasks, mut ends) = Tasks::new("app");
     let diagnostics_stop = CancellationToken::new();
     let result = work(loaded, environment, stop, &tasks, &mut ends, &diagnostics_stop).await;
@@ -83,10 +86,10 @@ async fn work(
 ) -> Result<(), AppError> {
     let Environment { clock, ref rng, ref meter, .. } = environment;
     let config = &loaded.config;
-    meter.gauge(&names::BUILD_INFO, &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+    meter.gauge(&names::BUILD_INFO, &[("version", build::VERSION), ("commit", build::COMMIT)]).set(1.0);
 
     // Diagnostics start first, so that a slow driver does not make the daemon look dead.
-    let board = Board::new(env!("CARGO_PKG_VERSION"), clock);
+    let board = Board::new(build::VERSION, clock);
     let diagnostics: Option<SocketAddr> = environment.diagnostics.as_ref().and_then(Door::address);
     if let Some(listener) = environment.diagnostics {
         info!(address = diagnostics.map(tracing::field::display), "serving diagnostics");

@@ -20,11 +20,12 @@ fn the_definition_is_sound() {
 fn each_verb_is_a_command() {
     let config = PathBuf::from("c.yaml");
     for (line, command) in [
-        ("run --config c.yaml", Command::Run { config: config.clone() }),
+        ("run --config c.yaml", Command::Run { config: Some(config.clone()), keys: KeyFlags::default() }),
         (
             "check --config c.yaml",
             Command::Check {
-                config: config.clone(),
+                config: Some(config.clone()),
+                keys: KeyFlags::default(),
                 driver_name: None,
                 allow_empty: false,
                 kubeconfig: None,
@@ -34,7 +35,8 @@ fn each_verb_is_a_command() {
         (
             "check c.yaml --allow-empty --kubeconfig k",
             Command::Check {
-                config: config.clone(),
+                config: Some(config.clone()),
+                keys: KeyFlags::default(),
                 driver_name: None,
                 allow_empty: true,
                 kubeconfig: Some("k".into()),
@@ -44,7 +46,8 @@ fn each_verb_is_a_command() {
         (
             "check --config=c.yaml --driver-name ebs.csi.aws.com --output json",
             Command::Check {
-                config: config.clone(),
+                config: Some(config.clone()),
+                keys: KeyFlags::default(),
                 driver_name: Some("ebs.csi.aws.com".to_owned()),
                 allow_empty: false,
                 kubeconfig: None,
@@ -111,6 +114,37 @@ fn each_verb_is_a_command() {
 }
 
 #[test]
+fn roles_and_keys_may_be_given_without_a_file() {
+    for (line, command) in [
+        (
+            "run --role attacher --role=resizer --csi-address=/csi/csi.sock --timeout 1m --v=5",
+            Command::Run {
+                config: None,
+                keys: KeyFlags {
+                    roles: vec!["attacher".to_owned(), "resizer".to_owned()],
+                    csi_address: Some("/csi/csi.sock".to_owned()),
+                    timeout: Some("1m".to_owned()),
+                    verbosity: Some(5),
+                },
+            },
+        ),
+        (
+            "check c.yaml -v=4",
+            Command::Check {
+                config: Some("c.yaml".into()),
+                keys: KeyFlags { verbosity: Some(4), ..KeyFlags::default() },
+                driver_name: None,
+                allow_empty: false,
+                kubeconfig: None,
+                output: Output::Text,
+            },
+        ),
+    ] {
+        assert_eq!(parsed(line, &[]), Ok(command), "{line}");
+    }
+}
+
+#[test]
 fn a_manifest_may_come_from_the_standard_input() {
     let Ok(Command::Migrate(migrate)) = parsed("migrate -f -", &[]) else { panic!("no migration") };
     assert_eq!(migrate.files, [PathBuf::from("-")]);
@@ -121,9 +155,10 @@ fn a_manifest_may_come_from_the_standard_input() {
 #[test]
 fn the_file_may_come_from_the_environment_and_an_argument_wins() {
     let variables = [(FILE_VARIABLE, "e.yaml")];
-    assert_eq!(parsed("run", &variables), Ok(Command::Run { config: "e.yaml".into() }));
+    let run = |file: &str| Ok(Command::Run { config: Some(file.into()), keys: KeyFlags::default() });
+    assert_eq!(parsed("run", &variables), run("e.yaml"));
     assert_eq!(parsed("sandbox", &variables), parsed("sandbox", &[]));
-    assert_eq!(parsed("run --config c.yaml", &variables), Ok(Command::Run { config: "c.yaml".into() }));
+    assert_eq!(parsed("run --config c.yaml", &variables), run("c.yaml"));
 }
 
 #[test]
@@ -131,6 +166,8 @@ fn usage_errors_exit_64_and_say_what_is_wrong() {
     for (line, text) in [
         ("", "Usage:"),
         ("run", FILE_VARIABLE),
+        ("run --csi-address /csi.sock", "or give a --role"),
+        ("run --role attacher --v=much", "invalid value 'much'"),
         ("check", "--config FILE"),
         ("run --config", "a value is required"),
         ("run --config c.yaml --fast", "--fast"),
@@ -162,6 +199,7 @@ fn flags_of_the_go_sidecar_are_answered_with_their_key() {
         ("--csi-address=/run/csi/socket", "the configuration key csi.endpoint"),
         ("run --config c.yaml -worker-threads=10", "roles.attacher.workers"),
         ("run --config c.yaml --kube-api-qps 50", "no counterpart"),
+        ("run --config c.yaml --http-endpoint=:8080", "diagnostics.listen"),
     ] {
         let instead = parsed(line, &[]).unwrap_err();
         assert_eq!(instead.exit, Exit::Usage, "{line}");

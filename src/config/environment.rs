@@ -2,8 +2,8 @@
 //! `leaderElection.leaseDuration`.
 //!
 //! `__` goes one level down, `_` begins the next word. A variable with the prefix that names no key is a fault, like an
-//! unknown key in the file; with two exceptions. [`FILE_VARIABLE`] names the file itself. And Kubernetes puts variables
-//! for every Service into every pod: a Service called `csi-control-plane` (or `csi-control-plane-metrics`) would
+//! unknown key in the file; with three exceptions. [`FILE_VARIABLE`] names the file itself. [`COMMIT_VARIABLE`] tells a build
+//! its commit, and a pipeline that builds may also run `check`. And Kubernetes puts variables for every Service into every pod: a Service called `csi-control-plane` (or `csi-control-plane-metrics`) would
 //! otherwise keep the daemon from starting.
 //!
 //! A whole block can be given too, as YAML: `CSI_CONTROL_PLANE_LEADER_ELECTION__LABELS={example.com/team: storage}` is the
@@ -19,6 +19,9 @@ pub const PREFIX: &str = "CSI_CONTROL_PLANE_";
 /// The variable that may name the configuration file, where no argument does.
 pub const FILE_VARIABLE: &str = "CSI_CONTROL_PLANE_CONFIG";
 
+/// The variable by which `build.rs` is told the commit.
+const COMMIT_VARIABLE: &str = "CSI_CONTROL_PLANE_COMMIT";
+
 /// A variable of ours.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Variable<'a> {
@@ -31,7 +34,7 @@ pub(super) struct Variable<'a> {
 /// Reads a variable; `None` if it is not meant for us.
 pub(super) fn variable<'a>(name: &'a str, text: &'a str) -> Option<Variable<'a>> {
     let rest = name.strip_prefix(PREFIX)?;
-    if name == FILE_VARIABLE || is_service_link(rest, text) {
+    if name == FILE_VARIABLE || name == COMMIT_VARIABLE || is_service_link(rest, text) {
         return None;
     }
     Some(Variable { name, path: rest.split("__").map(camel_case).collect(), text })
@@ -134,6 +137,7 @@ mod tests {
             ("PATH", "/bin"),
             ("CSI_CONTROL_PLANE", "x"),
             ("CSI_CONTROL_PLANE_CONFIG", "/etc/config.yaml"),
+            ("CSI_CONTROL_PLANE_COMMIT", "0a1b2c"),
             ("CSI_CONTROL_PLANE_SERVICE_HOST", "10.0.0.1"),
             ("CSI_CONTROL_PLANE_SERVICE_PORT", "8080"),
             ("CSI_CONTROL_PLANE_SERVICE_PORT_METRICS", "8080"),

@@ -49,6 +49,16 @@ impl Flag {
     }
 }
 
+/// The level that stands for a sidecar's `--v`. The modules of others stay at `info`: their details are of no use to people who
+/// look after volumes.
+pub fn level_of(verbosity: i64) -> &'static str {
+    match verbosity {
+        ..=3 => "info",
+        4 => "info,csi_control_plane=debug",
+        _ => "info,csi_control_plane=trace",
+    }
+}
+
 /// A row of a table of flags.
 pub const fn flag(name: &'static str, takes: Takes, now: Now, note: &'static str) -> Flag {
     Flag { name, takes, now, note }

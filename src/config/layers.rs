@@ -5,7 +5,7 @@ use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde_json::{Map, Value, json};
 
 use super::environment::variable;
-use super::{Config, File, RoleSection, Sources, schema, shape, yaml};
+use super::{Config, File, FlagSetting, RoleSection, Sources, schema, shape, yaml};
 use crate::process::Fault;
 
 const DEFAULT: &str = "default";
@@ -57,6 +57,12 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
             }
             figment = figment.merge(Layer { origin, tree });
         }
+    }
+    for FlagSetting { flag, key, value } in &sources.flags {
+        let leaf = value.clone();
+        let mut tree = key.rsplit('.').fold(leaf, |value, key| json!({ key: value }));
+        note(&schema, &mut tree, faults, |_| flag.clone());
+        figment = figment.merge(Layer { origin: flag.clone(), tree });
     }
     let tagged = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
     let tree = serde_json::to_value(&tagged).unwrap_or_default();

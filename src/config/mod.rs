@@ -1,9 +1,9 @@
-//! The configuration: one YAML file, with the environment on top.
+//! The configuration: one YAML file, with the environment and then the command line on top.
 //!
 //! ```text
-//!   defaults  <  file  <  CSI_CONTROL_PLANE_… variables          (figment merges, the later wins)
-//!                  │            │
-//!                  └─ shape ────┘   each layer against the JSON Schema: unknown keys, wrong types, ranges
+//!   defaults  <  file  <  CSI_CONTROL_PLANE_… variables  <  flags          (figment merges, the later wins)
+//!                  │            │                            │
+//!                  └─ shape ────┴────────────────────────────┘   each layer against the JSON Schema: unknown keys, wrong types, ranges
 //!                       │           a faulty key is noted, with its origin, and taken out
 //!                     merge ──> one struct per section ──> Section::check: what has the right type but makes no sense
 //!                       │
@@ -82,6 +82,19 @@ pub struct Sources {
     pub file: Option<File>,
     /// All environment variables; those without our prefix are ignored.
     pub environment: BTreeMap<String, String>,
+    /// What flags of the command line set.
+    pub flags: Vec<FlagSetting>,
+}
+
+/// What a flag of the command line sets.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FlagSetting {
+    /// The flag with its value, as messages call it.
+    pub flag: String,
+    /// The key.
+    pub key: String,
+    /// Its value, whose shape is checked like a file's.
+    pub value: Value,
 }
 
 /// A configuration file's text and the name by which messages call it.
@@ -214,6 +227,7 @@ pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected
     if !faults.is_empty() {
         for fault in &mut faults {
             fault.found = without_credentials(&fault.found);
+            fault.origin = fault.origin.as_deref().map(without_credentials);
         }
         faults.sort_by(|a, b| a.key.cmp(&b.key));
         return Err(Rejected { faults });

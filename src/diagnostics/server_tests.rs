@@ -70,10 +70,10 @@ async fn probes_answer_as_kubernetes_components_do() {
 #[tokio::test(start_paused = true)]
 async fn metrics_hold_the_daemons_and_the_processs_figures() {
     let mut house = house();
-    house.meter.gauge(&names::BUILD_INFO, &[("version", "0.1.0")]).set(1.0);
+    house.meter.gauge(&names::BUILD_INFO, &[("version", "0.1.0"), ("commit", "0a1b2c")]).set(1.0);
     let answer = house.ask("GET", "/metrics").await;
     assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
-    assert!(answer.contains("csi_control_plane_build_info{version=\"0.1.0\"} 1\n"), "{answer}");
+    assert!(answer.contains("csi_control_plane_build_info{version=\"0.1.0\",commit=\"0a1b2c\"} 1\n"), "{answer}");
     assert!(answer.contains("# TYPE process_cpu_seconds_total counter\n"), "{answer}");
 }
 

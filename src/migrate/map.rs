@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::config::flags::{Flag, Now, Takes};
+use crate::config::flags::{Flag, Now, Takes, level_of};
 use crate::config::sidecar::Sidecar;
 use crate::process::duration;
 
@@ -239,15 +239,6 @@ fn switch(value: &str) -> Meaning {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Meaning::Key(json!(true)),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Meaning::Key(json!(false)),
         _ => Meaning::Wrong("true or false".to_owned()),
-    }
-}
-
-/// The modules of others stay at `info`: their details are of no use to whoever looks after volumes.
-fn level_of(verbosity: i64) -> &'static str {
-    match verbosity {
-        ..=3 => "info",
-        4 => "info,csi_control_plane=debug",
-        _ => "info,csi_control_plane=trace",
     }
 }
 

@@ -1,6 +1,7 @@
 //! General tools: a clock and random numbers that a simulation can control, named tasks whose end is reported, watched
 //! values whose watchers wake in order, and errors with their causes. Imports nothing of this crate.
 
+pub mod build;
 mod clock;
 pub mod duration;
 mod error_chain;

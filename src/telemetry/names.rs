@@ -228,5 +228,5 @@ metrics! {
     TRACE_SPANS = "csi_control_plane_trace_spans_total", Kind::Counter, ["outcome"],
         "Spans that the collector accepted (exported), that it refused or did not answer (failed), and that were dropped because the queue was full (dropped).";
     /// What runs.
-    BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version"], "Always 1; the label says which version runs.";
+    BUILD_INFO = "csi_control_plane_build_info", Kind::Gauge, ["version", "commit"], "Always 1; the labels say which version of which commit runs.";
 }

@@ -193,6 +193,8 @@ fn the_image_is_that_file_for_a_user_that_is_not_root() {
     for label in ["title", "description", "version", "licenses", "revision", "source"] {
         assert!(instruction("LABEL").contains(&format!("org.opencontainers.image.{label}=")), "{label}");
     }
+    let build = "CSI_CONTROL_PLANE_COMMIT=\"$REVISION\" cargo auditable build ";
+    assert!(read("Dockerfile").contains(build), "the binary knows its commit");
     let arguments = instruction("ARG");
     assert!(arguments.starts_with(&format!("VERSION={} ", env!("CARGO_PKG_VERSION"))), "{arguments}");
     for argument in ["REVISION", "SOURCE"] {
@@ -201,9 +203,12 @@ fn the_image_is_that_file_for_a_user_that_is_not_root() {
     }
 }
 
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
 #[test]
 fn the_files_under_test_are_built_like_the_images() {
-    let read = |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
     let (justfile, dockerfile) = (read("justfile"), read("Dockerfile"));
     let flags = |text: &str| -> Vec<String> {
         let line = text.lines().find(|line| line.contains("cargo auditable build ")).unwrap().to_owned();
@@ -230,7 +235,8 @@ fn each_starts_from_an_empty_root() {
         println!("{}", binary.platform.name);
         let root = Root::new(&binary);
         let version = root.run(&["--version"]);
-        assert_eq!(text(&version.stdout), format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION")), "{version:?}");
+        let expected = format!("csi-control-plane {} (commit ", env!("CARGO_PKG_VERSION"));
+        assert!(text(&version.stdout).starts_with(&expected), "{version:?}");
         root.file("config.yaml", "roles:\n  attacher:\n  reconciler:\n");
         let check = root.run(&["check", "--config", "/config.yaml", "--driver-name", "demo.csi.example.com"]);
         assert!(check.status.success(), "{check:?}");

@@ -1,5 +1,6 @@
 //! The daemon's log: JSON, line by line, and no secret at any level.
 
+use csi_control_plane::process::build::COMMIT;
 use csi_control_plane::sandbox::api::kubeconfig;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};
 use csi_control_plane::sandbox::testbed::TestBed;
@@ -82,8 +83,8 @@ async fn every_line_of_the_log_is_a_json_object_from_the_first_to_the_last() {
     assert!(stderr.lines().count() > 5, "{stderr}");
     let first = &daemon.log()[0];
     assert_eq!(
-        (&first["message"], &first["version"]),
-        (&"starting".into(), &env!("CARGO_PKG_VERSION").into()),
+        (&first["message"], &first["version"], &first["commit"]),
+        (&"starting".into(), &env!("CARGO_PKG_VERSION").into(), &COMMIT.into()),
         "{first}"
     );
     assert!(first["roles"].as_str().unwrap().contains("attacher"), "{first}");

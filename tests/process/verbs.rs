@@ -1,5 +1,6 @@
 //! The commands that need no cluster: `check`, `schema`, `version`, and invalid command lines.
 
+use csi_control_plane::process::build::COMMIT;
 use serde_json::Value;
 
 use super::program::run;
@@ -55,6 +56,31 @@ async fn check_prints_every_role_lease_watch_and_right() {
     assert!(of_any.contains("resources: [\"configmaps\"]\n    verbs: [\"create\", \"get\", \"patch\"]"), "{of_any}");
     let journal = ended.stdout.lines().find(|line| line.contains("demo-csi-example-com-journal-0")).unwrap();
     assert!(journal.contains("\"demo-csi-example-com-journal-15\""), "{journal}");
+}
+
+#[tokio::test]
+async fn roles_on_the_command_line_are_a_configuration_and_check_says_what_they_set() {
+    let flags = ["--role=attacher", "--csi-address=/csi/csi.sock", "--timeout=1m", "--v=4"];
+    let ended = run(&[&["check"], &flags[..]].concat(), &[]).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let shown = "the command line: valid\n\n\
+        flag     --role=attacher              sets roles.attacher: {}\n\
+        flag     --csi-address=/csi/csi.sock  sets csi.endpoint: /csi/csi.sock\n\
+        flag     --timeout=1m                 sets csi.timeout: 1m\n\
+        flag     --v=4                        sets telemetry.logs.level: info,csi_control_plane=debug\n\n\
+        driver   driver.example.com\n\
+        role     attacher     lease ";
+    assert!(ended.stdout.starts_with(shown), "{}", ended.stdout);
+    let json = run(&[&["check", MINIMAL, "--output=json"], &flags[..]].concat(), &[]).await;
+    let document: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(document["configuration"]["csi"]["timeout"], "1m");
+    let expected = serde_json::json!({"flag": "--timeout=1m", "key": "csi.timeout", "value": "1m"});
+    assert_eq!(document["flags"][2], expected);
+    let wrong = run(&["run", "--role=atacher", "--timeout=5"], &[]).await;
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(78), ""));
+    for told in ["roles.atacher  (--role=atacher)", "did you mean `attacher`?", "csi.timeout  (--timeout=5)"] {
+        assert!(wrong.stderr.contains(told), "{told} in\n{}", wrong.stderr);
+    }
 }
 
 #[tokio::test]
@@ -117,8 +143,10 @@ async fn completions_are_printed_and_manual_pages_written_over_older_ones() {
 #[tokio::test]
 async fn version_and_help_go_to_standard_output() {
     let version = run(&["version"], &[]).await;
-    let expected = format!("csi-control-plane {}\n", env!("CARGO_PKG_VERSION"));
-    assert_eq!((version.code, version.stdout, version.stderr.as_str()), (Some(0), expected, ""));
+    let expected = format!("csi-control-plane {} (commit {COMMIT})\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!((version.code, &version.stdout, version.stderr.as_str()), (Some(0), &expected, ""));
+    let flag = run(&["--version"], &[]).await;
+    assert_eq!((flag.code, &flag.stdout, flag.stderr.as_str()), (Some(0), &expected, ""));
     let help = run(&["--help"], &[]).await;
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     for verb in ["run", "check", "schema", "version", "registration-probe", "migrate", "sandbox"] {
@@ -134,7 +162,7 @@ async fn a_command_line_that_makes_no_sense_is_exit_code_64_and_says_what_would(
         (&["run"], "--config"),
         (&["run", "--config"], "--config"),
         (&["run", "--config", "x", "--speed", "9"], "--speed"),
-        (&["run", "--config", "x", "--csi-address", "/csi.sock"], "csi.endpoint"),
+        (&["run", "--config", "x", "--http-endpoint", ":8080"], "diagnostics.listen"),
         (&["check", "--config", "x", "--output", "xml"], "text, json"),
         (&["runn", "--config", "x"], "'run'"),
         (&["version", "extra"], "extra"),

@@ -25,6 +25,8 @@ schema` prints the JSON Schema, which editors understand.
 - Durations are numbers with a unit (`h`, `m`, `s`, `ms`), such as `15s` or `1m30s`.
 - An environment variable takes precedence over the file: `CSI_CONTROL_PLANE_LEADER_ELECTION__LEASE_DURATION=30s` is
   `leaderElection.leaseDuration` (`__` goes one level down, `_` begins the next word). The value can also be a whole block as YAML.
+- The flags `--role` (repeated), `--csi-address`, `--timeout` and `--v` of `run` take precedence over both, and with a role no file is
+  needed: `csi-control-plane run --role attacher --csi-address /csi/csi.sock`. `check` takes the same flags, and says which key each sets.
 - The daemon reads its place in the cluster from variables: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace)
   for Leases, the journal and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`.
   The chart sets those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses

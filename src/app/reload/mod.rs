@@ -14,7 +14,7 @@
 //!   YAML, and would remove the roles in its other half.
 //! - **Only the file changes the log's level.** The diagnostics port has no authentication and is read-only; only users
 //!   who may edit the file may change the level. SIGHUP only makes the daemon read the file at once.
-//! - The environment takes precedence over the file, as at the start: a process's environment does not change.
+//! - The environment and the command line take precedence over the file, as at the start: those of a process do not change.
 
 mod decide;
 mod keys;
@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use crate::config::{self, File, Loaded, Rejected, Sources};
+use crate::config::{self, File, FlagSetting, Loaded, Rejected, Sources};
 use crate::diagnostics::{Age, ConfigurationReport, FaultReport, RefusedBecause, RefusedReport};
 use crate::process::{Clock, Fault, error_chain};
 use crate::roles::{LoadError, sections};
@@ -50,6 +50,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 pub struct Configuration {
     source: Source,
     variables: BTreeMap<String, String>,
+    flags: Vec<FlagSetting>,
     nudge: Arc<Notify>,
     level: Option<LogLevel>,
 }
@@ -66,15 +67,15 @@ enum Source {
 }
 
 impl Configuration {
-    /// A file, with these variables on top, of a process whose log has this level.
-    pub fn file(path: PathBuf, variables: BTreeMap<String, String>, level: LogLevel) -> Self {
-        Self { source: Source::File(path), variables, nudge: Arc::default(), level: Some(level) }
+    /// A file, with these variables and flags on top, of a process whose log has this level.
+    pub fn file(path: PathBuf, variables: BTreeMap<String, String>, flags: Vec<FlagSetting>, level: LogLevel) -> Self {
+        Self { source: Source::File(path), variables, flags, nudge: Arc::default(), level: Some(level) }
     }
 
     /// A text in memory that [`ConfigurationHandle::tell`] replaces, for daemons that share a process and its log.
     pub fn told(text: &str) -> Self {
         let source = Source::Told(Arc::new(Mutex::new(text.to_owned())));
-        Self { source, variables: BTreeMap::new(), nudge: Arc::default(), level: None }
+        Self { source, variables: BTreeMap::new(), flags: Vec::new(), nudge: Arc::default(), level: None }
     }
 
     /// A handle that triggers a reading.
@@ -111,7 +112,8 @@ impl Configuration {
 
     fn load(&self, text: String) -> Result<Loaded, Rejected> {
         let file = Some(File { name: self.name(), text });
-        config::load(&Sources { file, environment: self.variables.clone() }, &sections())
+        let sources = Sources { file, environment: self.variables.clone(), flags: self.flags.clone() };
+        config::load(&sources, &sections())
     }
 }
 

@@ -10,7 +10,7 @@ const NEW: &str = "roles: {attacher: {workers: 7}, reconciler: {}}\n";
 fn reloader(readings: &[Read], variables: &[(&str, &str)]) -> Reloader {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let source = Source::Played(Arc::new(Mutex::new(readings.iter().cloned().collect::<VecDeque<_>>())));
-    let configuration = Configuration { source, variables, nudge: Arc::default(), level: None };
+    let configuration = Configuration { source, variables, flags: Vec::new(), nudge: Arc::default(), level: None };
     let current = configuration.load(OLD.to_owned()).unwrap();
     Reloader::new(Some(configuration), current, Clock::system(), Meter::new())
 }
