@@ -153,6 +153,8 @@ impl Settled {
 
     /// The three durations belong together: each must be shorter than the one before.
     fn timing(&mut self, sources: &[Source]) {
+        // A sidecar that never leads has no say.
+        let sources: Vec<&Source> = sources.iter().filter(|source| leads(source.sidecar)).collect();
         let set = |source: &Source| {
             ELECTION.map(|(key, usual)| {
                 let told = source.settings.iter().find(|setting| setting.key == key);
@@ -161,7 +163,7 @@ impl Settled {
         };
         let is_told =
             |source: &Source| source.settings.iter().any(|setting| ELECTION.iter().any(|(key, _)| setting.key == *key));
-        if !sources.iter().any(is_told) {
+        if !sources.iter().any(|source| is_told(source)) {
             return;
         }
         let Some(strictest) = sources.iter().min_by_key(|source| set(source)) else { return };
@@ -279,6 +281,18 @@ mod tests {
 
     fn value(settled: &Settled, key: &str) -> Option<Value> {
         settled.chosen.iter().find(|chosen| chosen.key == key).map(|chosen| chosen.value.clone())
+    }
+
+    #[test]
+    fn a_sidecar_that_never_leads_has_no_say_about_leading() {
+        let slow = [("leaderElection.leaseDuration", json!("137s")), ("leaderElection.renewDeadline", json!("107s"))];
+        let settled = settle(&[
+            source("a", "csi-attacher", &slow),
+            source("l", "livenessprobe", &[]),
+            source("r", "node-driver-registrar", &[]),
+        ]);
+        assert_eq!(value(&settled, "leaderElection.leaseDuration"), Some(json!("2m17s")));
+        assert_eq!(settled.notes, Vec::<String>::new());
     }
 
     #[test]
