@@ -344,6 +344,7 @@ fn files(
         stopped,
         returns: steps::returns(&found.sources),
         made_anew,
+        leases: (steps::leases(found, &plan), loaded.config.leader_election.namespace.or_else(|| namespace.clone())),
     };
     report.next = steps.lines(wanted.folder.as_deref());
     Some(Files {

@@ -1,9 +1,11 @@
 //! What to do with the written files, in order, and how to go back. Pure.
 
+use crate::app::Plan;
 use crate::config::sidecar::{MadeAnew, Return};
 
 use super::document::Workload;
 use super::elsewhere::{COPY, Elsewhere, USER};
+use super::found::Found;
 use super::settle::Source;
 
 /// Whether the old pods must end before the new ones begin, and the other way round on the way back.
@@ -55,6 +57,8 @@ pub(super) struct Steps<'a> {
     pub(super) returns: Vec<&'static Return>,
     /// What the sidecars must make anew then.
     pub(super) made_anew: Vec<MadeAnew>,
+    /// The daemon's Leases that no sidecar has held, and their namespace.
+    pub(super) leases: (Vec<String>, Option<String>),
 }
 
 /// What the sidecars need on the way back, in their versions.
@@ -62,6 +66,21 @@ pub(super) fn returns(sources: &[Source]) -> Vec<&'static Return> {
     let needs = |source: &Source, one: &Return| one.before.is_none_or(|version| source.release.may_be_before(version));
     let all = sources.iter().flat_map(|source| source.sidecar.returns.iter().map(move |one| (source, one)));
     all.filter(|(source, one)| needs(source, one)).map(|(_, one)| one).collect()
+}
+
+/// The Leases of the roles whose sidecars hold none.
+pub(super) fn leases(found: &Found, plan: &Plan) -> Vec<String> {
+    let without = found.without_a_lease();
+    let is_without = |source: &&Source| without.contains(&&*source.container);
+    let with = found.sources.iter().filter(|source| !is_without(source)).flat_map(|source| source.sidecar.roles);
+    let with: Vec<&str> = with.copied().collect();
+    let without = found.sources.iter().filter(is_without).flat_map(|source| source.sidecar.roles);
+    let without: Vec<&str> = without.copied().filter(|role| !with.contains(role)).collect();
+    let lease = |name: &str| plan.roles.iter().find(|role| role.name == name)?.lease.clone();
+    let mut leases: Vec<String> = without.into_iter().filter_map(lease).collect();
+    leases.sort();
+    leases.dedup();
+    leases
 }
 
 impl Steps<'_> {
@@ -155,6 +174,12 @@ impl Steps<'_> {
         // The daemon needs its rights until it has released its Leases.
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
         steps.extend(rights("delete", ["bindings", "rbac"]).into_iter().map(|command| format!("   {command}")));
+        if let (leases @ [_, ..], place) = (&*self.leases.0, &self.leases.1) {
+            let there = self.elsewhere.map(|_| format!(" --kubeconfig {COPY}")).unwrap_or_default();
+            let place = place.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+            steps.push("   # the sidecars hold no Lease: the daemon's stay behind".to_owned());
+            steps.push(format!("   kubectl{there} delete lease{place} --ignore-not-found {}", leases.join(" ")));
+        }
         for (one, command) in last {
             if one.first.is_none() {
                 steps.push(format!("   # {}", one.why));
@@ -239,6 +264,23 @@ mod tests {
         for image in ["csi-attacher:v4.12.0", "csi-resizer:v2.0.0", "csi-snapshotter:v8.7.0"] {
             let steps = back(image, ", --leader-election");
             assert_eq!(steps, expected.map(str::to_owned)[2..5], "{image}");
+        }
+    }
+
+    #[test]
+    fn leases_that_no_sidecar_has_held_are_deleted_on_the_way_back() {
+        let delete = "kubectl delete lease -n n --ignore-not-found";
+        for (image, arguments, lease) in [
+            ("csi-attacher:v4.12.0", "", Some("external-attacher-leader-disk-example-com")),
+            ("csi-attacher:v4.12.0", ", --leader-election", None),
+            ("csi-resizer:v2.0.0", "", Some("external-resizer-disk-example-com")),
+            ("csi-provisioner:v5.0.0", "", Some("disk-example-com")),
+            ("csi-provisioner:v1.6.0", ", --enable-leader-election", Some("disk-example-com")),
+        ] {
+            let steps = back(image, arguments);
+            let found: Vec<&String> = steps.iter().filter(|step| step.starts_with("kubectl delete lease")).collect();
+            let expected = lease.map(|lease| format!("{delete} {lease}"));
+            assert_eq!(found, expected.iter().collect::<Vec<_>>(), "{image}{arguments}: {steps:#?}");
         }
     }
 
