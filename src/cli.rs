@@ -23,7 +23,7 @@ use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
 use crate::process::{build, duration};
 
-use values::{driver_name, image, secret};
+use values::{assumed, driver_name, image, secret};
 
 mod keys;
 #[cfg(feature = "manual")]
@@ -139,6 +139,10 @@ pub struct Migrate {
     /// The socket of the driver whose sidecars are replaced, where the pod has several drivers.
     #[arg(long, value_name = "PATH", conflicts_with = "containers")]
     pub socket: Option<String>,
+    /// The version of a sidecar, by its name or its container's, such as csi-provisioner=4.0.1, where the image's tag does not
+    /// say it; can be given several times.
+    #[arg(long = "assume", value_name = "SIDECAR=VERSION", value_parser = assumed)]
+    pub assumed: Vec<(String, String)>,
     /// The daemon's image in your registry (the README says how to build it).
     #[arg(long, value_name = "IMAGE", value_parser = image)]
     pub image: Option<String>,

@@ -196,6 +196,7 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         workload: wanted.workload.clone(),
         containers: wanted.containers.clone(),
         socket: wanted.socket.clone(),
+        assumed: wanted.assumed.clone(),
         image: wanted.image.clone(),
         secrets: wanted.secrets.clone(),
         folder: wanted.out.as_ref().map(|folder| folder.display().to_string()),

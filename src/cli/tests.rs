@@ -72,6 +72,7 @@ fn each_verb_is_a_command() {
                 workload: Some("deployment/d".to_owned()),
                 containers: vec![],
                 socket: None,
+                assumed: vec![],
                 image: None,
                 secrets: ["s", "t"].map(|name| ("n".to_owned(), name.to_owned())).into(),
                 lenient: true,
@@ -79,7 +80,7 @@ fn each_verb_is_a_command() {
             })),
         ),
         (
-            "migrate -f d.yaml --container a --container b",
+            "migrate -f d.yaml --container a --container b --assume csi-provisioner=4.0.1 --assume a=v3",
             Command::Migrate(Box::new(Migrate {
                 files: vec!["d.yaml".into()],
                 out: None,
@@ -88,6 +89,9 @@ fn each_verb_is_a_command() {
                 workload: None,
                 containers: vec!["a".to_owned(), "b".to_owned()],
                 socket: None,
+                assumed: [("csi-provisioner", "4.0.1"), ("a", "v3")]
+                    .map(|(name, version)| (name.to_owned(), version.to_owned()))
+                    .into(),
                 image: None,
                 secrets: vec![],
                 lenient: false,
@@ -185,6 +189,8 @@ fn usage_errors_exit_64_and_say_what_is_wrong() {
         ("migrate", "--file <FILE>"),
         ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
         ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),
+        ("migrate -f d.yaml --assume csi-provisioner", "expected NAME=VERSION"),
+        ("migrate -f d.yaml --assume csi-provisioner=latest", "a version such as 4.0.1"),
         ("migrate -f d.yaml --image x:", "expected an image, such as registry.example.com/csi-control-plane:0.1.0"),
     ] {
         let instead = parsed(line, &[]).unwrap_err();

@@ -25,6 +25,19 @@ pub(super) fn secret(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// A sidecar's or a container's name and the version of it: `4.0.1`, `v4.0`, `4`.
+pub(super) fn assumed(text: &str) -> Result<(String, String), String> {
+    let is_number = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_version = |version: &str| {
+        let parts: Vec<&str> = version.strip_prefix('v').unwrap_or(version).split('.').collect();
+        parts.len() <= 3 && parts.into_iter().all(is_number)
+    };
+    match text.split_once('=') {
+        Some((name, version)) if !name.is_empty() && is_version(version) => Ok((name.to_owned(), version.to_owned())),
+        _ => Err("expected NAME=VERSION of a sidecar, with a version such as 4.0.1".to_owned()),
+    }
+}
+
 /// The name of an image, as a kubelet takes it: `[HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]`.
 pub(super) fn image(text: &str) -> Result<String, String> {
     if is_image(text) {

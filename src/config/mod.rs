@@ -18,6 +18,7 @@
 //! - Each layer is checked before the merge: so a fault in the file is found even if a variable hides it, and its
 //!   origin is known. Figment keeps the origin of merged values.
 
+pub mod changes;
 pub mod defaults;
 mod environment;
 pub mod flags;

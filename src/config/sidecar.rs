@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::changes::Change;
 use super::defaults::{OldDefault, Version};
 use super::flags::{Flag, Now, SHARED};
 
@@ -27,6 +28,8 @@ pub struct Sidecar {
     pub timeout: Duration,
     /// Its flags whose default is or was another one than here, by version.
     pub defaults: &'static [OldDefault],
+    /// Its flags and feature gates that came and went with a version.
+    pub changes: &'static [Change],
     /// The first version whose leader election uses the Lease of the role. Older versions hold another object, so
     /// that they and the daemon could lead at the same time.
     pub lease_since: Version,

@@ -56,13 +56,13 @@ pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Vec<
         }
         if let (Release::Unknown(why), false) = (&source.release, unknown.is_empty()) {
             notes.push(format!(
-                "{}: the version is not known ({why}); compare the defaults of yours with the configuration: {}",
+                "{}: the version is not known ({why}); say it with --assume, or compare the defaults of yours with the configuration: {}",
                 source.container,
                 unknown.join(", ")
             ));
         } else if !unknown.is_empty() {
             notes.push(format!(
-                "{}: the tag names no minor version; compare the defaults of yours with the configuration: {}",
+                "{}: the tag names no minor version; say it with --assume, or compare the defaults of yours with the configuration: {}",
                 source.container,
                 unknown.join(", ")
             ));

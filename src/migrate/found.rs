@@ -65,6 +65,7 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
     if let [only] = fit.as_slice() {
         report.faults.extend(found[*only].faults.iter().cloned());
         report.faults.extend(found[*only].unknown(&wanted.containers));
+        report.faults.extend(found[*only].unassumed(&wanted.assumed));
         return Some(*only);
     }
     let hosted: Vec<&str> = hosted().into_iter().map(|sidecar| sidecar.name).collect();
@@ -168,10 +169,19 @@ impl Found {
             return self.keep(value, recognised, &why);
         }
         self.places.push(place);
-        self.replace(value, sidecar, recognised, read);
+        let assumed = wanted.version_of(&name, sidecar.name).and_then(Release::assumed);
+        let image = || Release::of(string(value, "image").unwrap_or_default(), sidecar.signs.words);
+        self.replace(value, sidecar, recognised, read, assumed.unwrap_or_else(image));
     }
 
-    fn replace(&mut self, value: &Value, sidecar: &'static Sidecar, recognised: Recognised, read: map::Read) {
+    fn replace(
+        &mut self,
+        value: &Value,
+        sidecar: &'static Sidecar,
+        recognised: Recognised,
+        read: map::Read,
+        release: Release,
+    ) {
         self.faults.extend(read.faults);
         for role in sidecar.roles {
             if !self.roles.contains(role) {
@@ -182,7 +192,6 @@ impl Found {
         let socket = endpoint.and_then(|setting| socket(value, setting.value.as_str()?));
         let told = self.container(value, recognised, None);
         let container = told.name.clone();
-        let release = Release::of(string(value, "image").unwrap_or_default(), sidecar.signs.words);
         let settings = read.settings;
         self.sources.push(Source { sidecar, container, settings, socket, release });
         self.told.push(Container { roles: sidecar.roles.to_vec(), flags: read.lines, ..told });
@@ -222,6 +231,20 @@ impl Found {
             expected: "names of sidecars' containers, as the report has them".to_owned(),
             can_be_left_out: false,
         })
+    }
+
+    /// Versions that the user says, and there is no sidecar of that name.
+    fn unassumed(&self, assumed: &[(String, String)]) -> Vec<Fault> {
+        let is_there = |name: &str| self.sources.iter().any(|it| it.container == name || it.sidecar.name == name);
+        let unknown = assumed.iter().filter(|(name, _)| !is_there(name));
+        let names: Vec<&str> = self.sources.iter().flat_map(|it| [it.sidecar.name, &*it.container]).collect();
+        let fault = |(name, version): &(String, String)| Fault {
+            place: self.workload.title(),
+            found: format!("--assume {name}={version}, and no sidecar that is replaced has this name"),
+            expected: format!("one of {}", names.join(", ")),
+            can_be_left_out: false,
+        };
+        unknown.map(fault).collect()
     }
 
     /// The containers that are no sidecars, and why they stay.

@@ -181,10 +181,25 @@ impl Reader<'_> {
             }
             match sidecar.gate(name.trim()) {
                 Some(key) => self.meant(key, "", &one, switch(value)),
+                None if matches!(name.trim(), "AllAlpha" | "AllBeta") => {
+                    let expected = "the gates that you want, by their names";
+                    self.fault(&one.written, "a switch for gates that depend on the version", expected, true);
+                    self.line(&one.written, FlagFate::Undecided, expected);
+                }
+                None if !is_known_gate(sidecar, name.trim()) => {
+                    let note =
+                        format!("no gate of {}: it has no effect there, or the sidecar does not start", sidecar.name);
+                    self.line(&one.written, FlagFate::Dropped, &note);
+                }
                 None => self.line(&one.written, FlagFate::Dropped, flag.note),
             }
         }
     }
+}
+
+/// Whether any version of the sidecar has the gate.
+fn is_known_gate(sidecar: &Sidecar, name: &str) -> bool {
+    sidecar.locked_gate(name).is_some() || sidecar.changes.iter().any(|change| change.came.contains(&name))
 }
 
 /// The key's value. What a flag's kind does not say is told by its name.

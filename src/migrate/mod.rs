@@ -16,6 +16,7 @@
 
 mod advice;
 mod alone;
+mod assumed;
 mod container;
 mod defaults;
 mod document;
@@ -102,6 +103,8 @@ pub struct Wanted {
     pub containers: Vec<String>,
     /// The socket of the driver whose sidecars are replaced; none: there is one.
     pub socket: Option<String>,
+    /// The versions of sidecars that the user says, each with the sidecar's or its container's name.
+    pub assumed: Vec<(String, String)>,
     /// The daemon's image, in whatever registry the user has pushed it to.
     pub image: Option<String>,
     /// The secrets that the daemon may read, by namespace and name; none: all of the cluster.
@@ -113,6 +116,12 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// The version that the user says for a container, which is called by its name or by that of its sidecar.
+    fn version_of(&self, container: &str, sidecar: &str) -> Option<&str> {
+        let said = |name: &str| self.assumed.iter().find(|(of, _)| of == name).map(|(_, version)| version.as_str());
+        said(container).or_else(|| said(sidecar))
+    }
+
     /// Whether the user says which sidecars of the pod are replaced.
     fn chooses_containers(&self) -> bool {
         !self.containers.is_empty() || self.socket.is_some()
@@ -267,6 +276,7 @@ fn files(
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
     let listen = ports::diagnostics(&mut chosen, found, &identity.driver.name, &mut report.notes);
+    assumed::notes(wanted, found, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
     defaults(&chosen, listen, found);
     let stopped = Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::config::changes::{self, Absence, Change};
 use crate::config::defaults::{OldDefault, Since, Version};
 
 /// The version of a sidecar.
@@ -42,6 +43,19 @@ impl Release {
         match parse(tag) {
             Some(tag) => Self::Known(tag),
             None => Self::Unknown(format!("the tag {tag} is no version")),
+        }
+    }
+
+    /// The version that the user says.
+    pub(super) fn assumed(version: &str) -> Option<Self> {
+        parse(version).map(Self::Known)
+    }
+
+    /// Why this version does not know a flag or a feature gate, if it certainly does not.
+    pub(super) fn absence(&self, changes: &[Change], name: &str) -> Option<Absence> {
+        match self {
+            Self::Known(tag) => changes::absence(changes, name, tag.range()),
+            Self::Unknown(_) => None,
         }
     }
 

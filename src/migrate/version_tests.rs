@@ -88,6 +88,105 @@ fn the_defaults_of_the_sidecars_version_are_kept() {
 }
 
 #[test]
+fn gates_that_no_version_has_are_told_and_groups_of_gates_undecided() {
+    let attacher = hosted().into_iter().find(|sidecar| sidecar.name == "csi-attacher").unwrap();
+    for (gate, fate, note) in [
+        ("AllAlpha=true", report::FlagFate::Undecided, "the gates that you want, by their names"),
+        ("AllBeta=false", report::FlagFate::Undecided, "the gates that you want, by their names"),
+        (
+            "Topology=true",
+            report::FlagFate::Dropped,
+            "no gate of csi-attacher: it has no effect there, or the sidecar does not start",
+        ),
+        ("ReleaseLeaderElectionOnExit=true", report::FlagFate::Dropped, "always on"),
+    ] {
+        let argument = format!("--feature-gates={gate}");
+        let read = map::read("p", "c", attacher, &[argument], &expand::Variables::default(), &|_| true);
+        assert_eq!(read.faults.len(), usize::from(fate == report::FlagFate::Undecided), "{gate}");
+        assert_eq!(read.lines[0].fate, fate, "{gate}");
+        assert!(read.lines[0].note.contains(note), "{gate}: {}", read.lines[0].note);
+    }
+}
+
+/// A Deployment with one sidecar.
+fn one(image: &str, arguments: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n      \
+         - {{name: p, image: \"{image}\", args: [--csi-address=/csi/s, --leader-election{arguments}]}}\n"
+    )
+}
+
+#[test]
+fn the_user_may_say_the_version() {
+    let digest = format!("registry.example/csi-provisioner@sha256:{}", "0a".repeat(32));
+    let moved = |image: &str, assumed: &[(&str, &str)]| {
+        let assumed = assumed.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect();
+        let Outcome { report, files } = migrate(&Wanted { assumed, ..wanted(&one(image, "")) });
+        let config = files.map(|files| serde_yaml::from_str::<serde_json::Value>(&files.config).unwrap());
+        (config, report)
+    };
+    for (image, assumed, topology) in [
+        (&*digest, &[][..], None),
+        (&digest, &[("csi-provisioner", "4.0.1")], Some(false)),
+        (&digest, &[("p", "v4")], Some(false)),
+        (&digest, &[("csi-provisioner", "5.0"), ("p", "4.0")], Some(false)),
+        (&digest, &[("csi-provisioner", "5.0")], None),
+        ("x/csi-provisioner:v5.0.0", &[("csi-provisioner", "4.0.1")], Some(false)),
+    ] {
+        let (config, report) = moved(image, assumed);
+        let config = config.unwrap_or_else(|| panic!("{}", report.faults_text()));
+        let found = config.pointer("/roles/provisioner/topology").and_then(serde_json::Value::as_bool);
+        assert_eq!(found, topology, "{image} {assumed:?}");
+        let is_unsure = report.notes.iter().any(|note| note.contains("the version is not known"));
+        assert_eq!(is_unsure, assumed.is_empty(), "{:?}", report.notes);
+        let is_told = report.notes.iter().any(|note| note.contains("as --assume says, whatever the image's tag is"));
+        assert_eq!(is_told, !assumed.is_empty(), "{:?}", report.notes);
+    }
+    let (config, report) = moved(&digest, &[("csi-atacher", "4.0")]);
+    assert_eq!((config, report.faults.len()), (None, 1));
+    assert_eq!(report.faults[0].found, "--assume csi-atacher=4.0, and no sidecar that is replaced has this name");
+    assert_eq!(report.faults[0].expected, "one of csi-provisioner, p");
+}
+
+#[test]
+fn flags_that_a_version_does_not_know_are_told() {
+    for (image, arguments, told) in [
+        (
+            "csi-attacher:v3.4.0",
+            ", --default-fstype=ext4",
+            Some("v3.4.0 does not know --default-fstype (it came with 3.5),"),
+        ),
+        ("csi-attacher:v3.5.0", ", --default-fstype=ext4", None),
+        ("csi-attacher:v3", ", --default-fstype=ext4", None),
+        ("csi-attacher:latest", ", --default-fstype=ext4", None),
+        (
+            "csi-attacher:v4.9.0",
+            ", --feature-gates=MutableCSINodeAllocatableCount=true",
+            Some("--feature-gates (it came with 4.10), the gate MutableCSINodeAllocatableCount (it came with 4.10),"),
+        ),
+        ("csi-attacher:v4.10.0", ", --feature-gates=MutableCSINodeAllocatableCount=true", None),
+        ("csi-attacher:v4.6.0", ", --logtostderr, -v=5", Some("--logtostderr (it went with 4.6),")),
+        ("csi-attacher:v4.5.0", ", --logtostderr, -v=5", None),
+        ("csi-provisioner:v2.1.0", ", --enable-leader-election", Some("--enable-leader-election (it went with 2.0),")),
+        (
+            "csi-provisioner:v6.2.0",
+            ", --feature-gates=HonorPVReclaimPolicy=true",
+            Some("HonorPVReclaimPolicy (it went with 6.2),"),
+        ),
+        ("csi-provisioner:v6.1.0", ", --feature-gates=HonorPVReclaimPolicy=true", None),
+        ("csi-resizer:v2.2.0", ", --resize-timeout=5m", Some("--resize-timeout (it came with 2.3),")),
+        ("csi-resizer:v2.3.0", ", --resize-timeout=5m", None),
+        ("csi-snapshotter:v8.2.0", ", --enable-volume-group-snapshots", Some("(it went with 8.2),")),
+    ] {
+        let Outcome { report, files } = migrate(&wanted(&one(&format!("x/{image}"), arguments)));
+        assert!(files.is_some(), "{image}{arguments}: {}", report.faults_text());
+        let notes: Vec<&String> = report.notes.iter().filter(|note| note.contains("does not know")).collect();
+        assert_eq!(notes.len(), usize::from(told.is_some()), "{image}{arguments}: {notes:?}");
+        assert!(told.is_none_or(|told| notes[0].contains(told)), "{image}{arguments}: {notes:?}");
+    }
+}
+
+#[test]
 fn groups_of_snapshots_stay_on_or_off_whichever_version_said_so() {
     let groups = |version: &str, arguments: &str| {
         let text = format!(

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated, Text as Word};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -20,6 +21,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     locked_gates: &[],
     timeout: Duration::from_secs(15),
     defaults: DEFAULTS,
+    changes: CHANGES,
     // external-attacher CHANGELOG-2.0: "Leader election uses lease object now".
     lease_since: Version(2, 0),
     per_node: None,
@@ -53,6 +55,25 @@ const DEFAULTS: &[OldDefault] = &[
             since(4, 12, Gated(true), "attacher spec 1.5: on in v4.12"),
         ],
     },
+];
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(3, 1, &["http-endpoint"], &[]),
+    change(3, 2, &["kube-api-burst", "kube-api-qps"], &[]),
+    change(
+        3,
+        3,
+        &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"],
+        &[],
+    ),
+    change(3, 5, &["default-fstype"], &[]),
+    change(4, 2, &["max-grpc-log-length"], &[]),
+    change(4, 4, &["max-entries"], &[]),
+    change(4, 6, &["logging-format"], KLOG),
+    change(4, 9, &["automaxprocs"], &[]),
+    change(4, 10, &["MutableCSINodeAllocatableCount", "ReleaseLeaderElectionOnExit", "feature-gates"], &[]),
+    change(4, 11, &["leader-election-labels"], &[]),
 ];
 
 /// Its own flags, current and removed.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::config::RoleSection;
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::{DefaultValue, Kept, OldDefault, Version, since};
 use crate::config::flags::Now::Key;
 use crate::config::flags::Takes::{Count, Text, Time};
@@ -22,6 +23,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     locked_gates: &[],
     timeout: Duration::ZERO,
     defaults: DEFAULTS,
+    changes: CHANGES,
     // It has no leader election.
     lease_since: Version(0, 0),
     per_node: None,
@@ -58,6 +60,15 @@ const DEFAULTS: &[OldDefault] = &[OldDefault {
         since(2, 17, DefaultValue::Text("3s"), "node-and-health spec A1"),
     ],
 }];
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(2, 0, &[], &["connection-timeout"]),
+    change(2, 1, &["metrics-address", "metrics-path"], &[]),
+    change(2, 2, &["http-endpoint"], &[]),
+    change(2, 12, &["logging-format"], KLOG),
+    change(2, 16, &["automaxprocs"], &[]),
+];
 
 /// What it has of its own, and what means another thing for it.
 const FLAGS: &[Flag] = &[

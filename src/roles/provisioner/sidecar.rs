@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::DefaultValue::{Switch as Gated, Text as Word};
 use crate::config::defaults::{Kept, OldDefault, Version, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -39,6 +40,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     ],
     timeout: Duration::from_secs(10),
     defaults: DEFAULTS,
+    changes: CHANGES,
     // external-provisioner CHANGELOG-2.0: the flag `leader-election-type`, whose default was `endpoints`, is gone.
     lease_since: Version(2, 0),
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),
@@ -136,6 +138,64 @@ const DEFAULTS: &[OldDefault] = &[
             since(6, 0, Gated(true), "external-provisioner CHANGELOG-6.0"),
         ],
     },
+];
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(
+        2,
+        0,
+        &[
+            "capacity-controller-deployment-mode",
+            "capacity-for-immediate-binding",
+            "capacity-ownerref-level",
+            "capacity-poll-interval",
+            "capacity-threads",
+            "default-fstype",
+            "kube-api-burst",
+            "kube-api-qps",
+            "leader-election",
+        ],
+        &["connection-timeout", "enable-leader-election", "leader-election-type", "provisioner"],
+    ),
+    change(
+        2,
+        1,
+        &[
+            "enable-capacity",
+            "http-endpoint",
+            "immediate-topology",
+            "node-deployment",
+            "node-deployment-base-delay",
+            "node-deployment-immediate-binding",
+            "node-deployment-max-delay",
+        ],
+        &["capacity-controller-deployment-mode"],
+    ),
+    change(
+        3,
+        0,
+        &[
+            "controller-publish-readonly",
+            "leader-election-lease-duration",
+            "leader-election-renew-deadline",
+            "leader-election-retry-period",
+        ],
+        &[],
+    ),
+    change(3, 1, &["HonorPVReclaimPolicy"], &[]),
+    change(
+        3,
+        2,
+        &["enable-pprof", "kube-api-capacity-burst", "kube-api-capacity-qps", "prevent-volume-mode-conversion"],
+        &[],
+    ),
+    change(3, 4, &["CrossNamespaceVolumeDataSource"], &[]),
+    change(4, 0, &["VolumeAttributesClass"], &[]),
+    change(5, 2, &["logging-format"], KLOG),
+    change(5, 3, &["automaxprocs"], &[]),
+    change(6, 0, &["ReleaseLeaderElectionOnExit", "snapshot-orphan-sweep-interval"], &[]),
+    change(6, 2, &["leader-election-labels"], &["HonorPVReclaimPolicy"]),
 ];
 
 /// What it has of its own, and once had.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::Version;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
@@ -18,6 +19,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     locked_gates: &[],
     timeout: Duration::ZERO,
     defaults: &[],
+    changes: CHANGES,
     // It has no leader election.
     lease_since: Version(0, 0),
     per_node: None,
@@ -29,6 +31,16 @@ pub const SIDECAR: Sidecar = Sidecar {
     returns: &[],
     advice: |_| None,
 };
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(2, 0, &["health-port", "plugin-registration-path"], &[]),
+    change(2, 1, &["http-endpoint", "timeout"], &[]),
+    change(2, 3, &["mode"], &[]),
+    change(2, 4, &["enable-pprof"], &[]),
+    change(2, 11, &["logging-format"], KLOG),
+    change(2, 14, &["automaxprocs"], &[]),
+];
 
 /// What it has of its own, once had, and what means another thing for it.
 const FLAGS: &[Flag] = &[

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -28,6 +29,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     }],
     timeout: Duration::from_secs(10),
     defaults: DEFAULTS,
+    changes: CHANGES,
     // It never had another kind of leader election.
     lease_since: Version(0, 0),
     per_node: None,
@@ -69,6 +71,25 @@ const DEFAULTS: &[OldDefault] = &[
             since(1, 13, Gated(true), "external-resizer CHANGELOG-1.13"),
         ],
     },
+];
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(1, 1, &["http-endpoint"], &[]),
+    change(1, 2, &["AnnotateFsResize", "feature-gates"], &[]),
+    change(
+        1,
+        3,
+        &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"],
+        &[],
+    ),
+    change(1, 4, &["RecoverVolumeExpansionFailure"], &[]),
+    change(1, 10, &["VolumeAttributesClass", "logging-format"], KLOG),
+    change(1, 13, &["extra-modify-metadata"], &[]),
+    change(1, 14, &["automaxprocs"], &[]),
+    change(2, 0, &["ReleaseLeaderElectionOnExit"], &[]),
+    change(2, 2, &["leader-election-labels"], &[]),
+    change(2, 3, &["modify-timeout", "resize-timeout"], &["RecoverVolumeExpansionFailure"]),
 ];
 
 /// What it has of its own, and once had.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -23,6 +24,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     // Of the calls that `csi.timeout` is for here. Its own `--timeout` is the deadline of the two long calls.
     timeout: Duration::from_secs(15),
     defaults: DEFAULTS,
+    changes: CHANGES,
     // external-snapshotter CHANGELOG-1.3: since then the name of the Lease has the driver's name.
     lease_since: Version(1, 3),
     per_node: Some("roles.snapshotter.nodeDeployment.enabled"),
@@ -48,6 +50,34 @@ const DEFAULTS: &[OldDefault] = &[
             since(8, 7, Gated(true), "external-snapshotter CHANGELOG-8.7"),
         ],
     },
+];
+
+/// What its versions brought and took away: the change logs of its releases.
+const CHANGES: &[Change] = &[
+    change(4, 0, &["extra-create-metadata", "http-endpoint"], &[]),
+    change(
+        4,
+        2,
+        &[
+            "leader-election-lease-duration",
+            "leader-election-renew-deadline",
+            "leader-election-retry-period",
+            "retry-interval-max",
+            "retry-interval-start",
+        ],
+        &[],
+    ),
+    change(5, 0, &["kube-api-burst", "kube-api-qps", "node-deployment"], &[]),
+    change(
+        6,
+        3,
+        &["enable-volume-group-snapshots", "groupsnapshot-name-prefix", "groupsnapshot-name-uuid-length"],
+        &[],
+    ),
+    change(8, 2, &["CSIVolumeGroupSnapshot", "feature-gates"], &["enable-volume-group-snapshots"]),
+    change(8, 3, &["automaxprocs", "logging-format"], KLOG),
+    change(8, 4, &["ReleaseLeaderElectionOnExit"], &[]),
+    change(8, 5, &["leader-election-labels"], &[]),
 ];
 
 /// What it has of its own, and once had.

@@ -1,0 +1,48 @@
+//! The versions that the user says, and flags that a version does not know. Pure.
+
+use super::Wanted;
+use super::found::Found;
+
+/// Says which version is assumed, and which flags of a container its version does not know.
+pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Vec<String>) {
+    for source in &found.sources {
+        let (container, sidecar) = (&source.container, source.sidecar);
+        let assumed = wanted.version_of(container, sidecar.name);
+        if let Some(version) = assumed {
+            notes.push(format!("{container}: the version is {version}, as --assume says, whatever the image's tag is"));
+        }
+        let Some(told) = found.told.iter().find(|told| told.name == *container) else { continue };
+        let mut strange: Vec<String> = Vec::new();
+        for line in &told.flags {
+            let name = line.given.trim_start_matches('-');
+            let (name, value) = name.split_once(['=', ' ']).unwrap_or((name, ""));
+            // The gates are told one by one.
+            let gate = value.split_once('=').map(|(gate, _)| gate.trim()).filter(|_| name == "feature-gates");
+            for (flag, shown) in
+                [Some((name, format!("--{name}"))), gate.map(|gate| (gate, format!("the gate {gate}")))]
+                    .into_iter()
+                    .flatten()
+            {
+                if let Some(absence) = source.release.absence(sidecar.changes, flag) {
+                    let text = format!("{shown} ({absence})");
+                    if !strange.contains(&text) {
+                        strange.push(text);
+                    }
+                }
+            }
+        }
+        if !strange.is_empty() {
+            let tag = source.release.tag().unwrap_or_default();
+            let advice = if assumed.is_some() {
+                "the version that --assume says cannot be the one that runs"
+            } else {
+                "if you know the version that runs, say it with --assume"
+            };
+            notes.push(format!(
+                "{container}: {} {tag} does not know {}, and does not start with it: {advice}",
+                sidecar.name,
+                strange.join(", ")
+            ));
+        }
+    }
+}
