@@ -66,6 +66,47 @@ fn linstor_with_the_newest_sidecars_and_their_deadlines() {
 }
 
 #[test]
+fn linode_with_the_newest_sidecars_in_a_statefulset() {
+    fixture("linode", manifest!("linode"), |_| ());
+}
+
+#[test]
+fn digitalocean_in_one_file_with_all_objects_of_the_driver() {
+    fixture("digitalocean", manifest!("digitalocean"), |_| ());
+}
+
+#[test]
+fn vsphere_beside_the_node_plugins_of_linux_and_of_windows() {
+    fixture("vsphere", manifest!("vsphere"), |wanted| {
+        wanted.workload = Some("deployment/vsphere-csi-controller".to_owned());
+    });
+}
+
+#[test]
+fn efs_by_digests_with_the_versions_that_the_user_says_and_without() {
+    fixture("efs", manifest!("efs"), |_| ());
+    fixture("efs-assumed", manifest!("efs"), |wanted| {
+        let assumed = [("csi-provisioner", "3.6.0"), ("liveness-probe", "2.11.0")];
+        wanted.assumed = assumed.map(|(name, version)| (name.to_owned(), version.to_owned())).into();
+    });
+}
+
+#[test]
+fn openebs_lvm_with_capacity_and_the_snapshot_controller_in_the_pod() {
+    fixture("openebs-lvm", manifest!("openebs-lvm"), |_| ());
+}
+
+#[test]
+fn trident_that_an_operator_keeps_without_leader_election() {
+    fixture("trident", manifest!("trident"), |wanted| wanted.driver = Some("csi.trident.netapp.io".to_owned()));
+}
+
+#[test]
+fn hostpath_with_a_provisioner_on_each_node() {
+    fixture("hostpath-distributed", manifest!("hostpath-distributed"), |_| ());
+}
+
+#[test]
 fn the_first_of_two_drivers_of_a_pod_by_its_socket() {
     fixture("two-drivers", manifest!("two-drivers"), |wanted| {
         wanted.driver = Some("diskplugin.csi.example.com".to_owned());
