@@ -1,27 +1,59 @@
 //! A listen address as Go takes it, as one of ours. Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Services of /etc/services that an address of HTTP could name.
-const SERVICES: [(&str, u16); 2] = [("http", 80), ("https", 443)];
+/// The services of TCP that Go knows without /etc/services, which the sidecars' images need not have (`net/lookup.go`).
+const SERVICES: [(&str, u16); 15] = [
+    ("domain", 53),
+    ("ftp", 21),
+    ("ftps", 990),
+    ("gopher", 70),
+    ("http", 80),
+    ("https", 443),
+    ("imap2", 143),
+    ("imap3", 220),
+    ("imaps", 993),
+    ("pop3", 110),
+    ("pop3s", 995),
+    ("smtp", 25),
+    ("ssh", 22),
+    ("submissions", 465),
+    ("telnet", 23),
+];
 
 /// Reads `host:port` as Go's `net.Listen("tcp", …)` does, or says what is expected.
 ///
 /// No host is all addresses of both families, and so is `0.0.0.0`: Go opens one socket for both. The pod's own address is not known
 /// before the pod exists, and all addresses hold it.
+///
+/// The name of a host is refused: which address it has is known only where the daemon runs, and may change, while a listener stays
+/// where it is. So is the name of an interface: its number is the node's. Both refusals say what to write.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let (host, port) = split(text)?;
+    let port = self::port(port)?;
     let ip = match host {
         "" | "0.0.0.0" | "::" | "{status.podIP}" | "{status.podIPs}" | "{status.hostIP}" | "{status.hostIPs}" => {
             Ipv6Addr::UNSPECIFIED.into()
         }
         "localhost" => Ipv4Addr::LOCALHOST.into(),
-        host if host.contains('%') => return Err("address:port, with an address that names no interface".to_owned()),
-        host => host
-            .parse::<IpAddr>()
-            .map_err(|_| "address:port, with an address that is written in the manifest".to_owned())?,
+        host => match host.split_once('%') {
+            Some((ip, zone)) => return zoned(ip, zone, port),
+            None => host.parse::<IpAddr>().map_err(|_| {
+                format!("address:port, with the address of \"{host}\" instead of its name, or none for all addresses")
+            })?,
+        },
     };
-    Ok(SocketAddr::new(ip, self::port(port)?))
+    Ok(SocketAddr::new(ip, port))
+}
+
+/// An address of one link, with the number of the interface.
+fn zoned(ip: &str, zone: &str, port: u16) -> Result<SocketAddr, String> {
+    let expected = || {
+        format!("address:port, with the number of the interface instead of \"{zone}\" (ip link), or no address for all")
+    };
+    let ip = ip.parse::<Ipv6Addr>().map_err(|_| "address:port, with an address of IPv6 before the %".to_owned())?;
+    let zone = zone.parse().map_err(|_| expected())?;
+    Ok(SocketAddrV6::new(ip, port, 0, zone).into())
 }
 
 /// As `net.SplitHostPort` does.
@@ -67,7 +99,10 @@ mod tests {
             (":+80", "[::]:80"),
             (":http", "[::]:80"),
             (":HTTPS", "[::]:443"),
+            (":ssh", "[::]:22"),
+            (":telnet", "[::]:23"),
             (":0", "[::]:0"),
+            ("[fe80::1%2]:80", "[fe80::1%2]:80"),
             (":", "[::]:0"),
         ] {
             assert_eq!(address(text).map(|address| address.to_string()).as_deref(), Ok(expected), "{text}");
@@ -96,6 +131,19 @@ mod tests {
             "256.0.0.1:80",
         ] {
             assert!(address(text).is_err(), "{text}: {:?}", address(text));
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_write_instead() {
+        for (text, expected) in [
+            ("node.example.com:80", "with the address of \"node.example.com\" instead of its name"),
+            ("[fe80::1%eth0]:80", "with the number of the interface instead of \"eth0\""),
+            ("[10.0.0.1%2]:80", "with an address of IPv6 before the %"),
+            (":nfs", "with a port from 0 to 65535"),
+        ] {
+            let error = address(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

@@ -12,6 +12,13 @@ const BACKLOG: u32 = 1024;
 /// Listens. `[::]` is every address of both families, whatever `net.ipv6.bindv6only` says, as with Go; where the kernel has no IPv6
 /// it is every address of IPv4.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    listen_by(address, both_families).await
+}
+
+async fn listen_by(
+    address: SocketAddr,
+    both_families: impl FnOnce(SocketAddr) -> io::Result<TcpListener>,
+) -> io::Result<TcpListener> {
     if address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         return TcpListener::bind(address).await;
     }
@@ -57,11 +64,24 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
-    #[test]
-    fn only_a_kernel_without_ipv6_falls_back() {
-        // EAFNOSUPPORT: no IPv6 in the kernel. EADDRNOTAVAIL: switched off. EADDRINUSE, EACCES: as they are.
-        for (number, falls_back) in [(97, true), (99, true), (98, false), (13, false)] {
-            assert_eq!(is_without_ipv6(&io::Error::from_raw_os_error(number)), falls_back, "{number}");
+    #[tokio::test]
+    async fn only_a_kernel_without_ipv6_falls_back_to_every_address_of_ipv4() {
+        let all: SocketAddr = "[::]:0".parse().unwrap();
+        let fails = |number: i32| move |_: SocketAddr| Err(io::Error::from_raw_os_error(number));
+        // EAFNOSUPPORT: no IPv6 in the kernel. EADDRNOTAVAIL: switched off.
+        for number in [97, 99] {
+            let listener = listen_by(all, fails(number)).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            assert_eq!(address.ip(), Ipv4Addr::UNSPECIFIED, "{number}");
+            TcpStream::connect(("127.0.0.1", address.port())).await.unwrap();
         }
+        // EADDRINUSE, EACCES: as they are.
+        for number in [98, 13] {
+            let error = listen_by(all, fails(number)).await.unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(number));
+        }
+        // Whoever has chosen an address gets that one.
+        let chosen = listen_by("127.0.0.1:0".parse().unwrap(), fails(97)).await.unwrap();
+        assert_eq!(chosen.local_addr().unwrap().ip(), Ipv4Addr::LOCALHOST);
     }
 }
