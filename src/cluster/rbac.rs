@@ -306,6 +306,27 @@ mod tests {
         assert_eq!(printed[1]["resourceNames"], serde_json::json!(["a", "b"]));
     }
 
+    /// By the reader that is compared with kubectl's.
+    #[test]
+    fn names_that_look_like_numbers_or_switches_are_read_as_texts() {
+        let rule = Rule::namespaced("", "secrets", &["get"], "why");
+        for odd in ["1234", "0400", "0x10", "1_000", "1e3", "1.5", "on", "No", "y", "true", "null", "~", ".inf", "1:30"]
+        {
+            let mut rules = rules();
+            rules.extend([rule.clone().named([odd.to_owned()])]);
+            let objects = [(odd.to_owned(), [odd.to_owned()].into())].into();
+            let text = format!("{}---\n{}", rules.manifests(odd, &within(odd, odd)), by_name(&rule, odd, &objects));
+            for document in text.split("---\n") {
+                let read = serde_json::to_value(yaml::read(document).unwrap()).unwrap();
+                assert_eq!(read["metadata"]["name"], odd, "{document}");
+                let place = &read["metadata"]["namespace"];
+                assert!(place == odd || read["kind"] == "ClusterRole" && place.is_null(), "{document}");
+                let mut named = read["rules"].as_array().unwrap().iter().filter_map(|rule| rule.get("resourceNames"));
+                assert!(named.all(|names| *names == serde_json::json!([odd])), "{document}");
+            }
+        }
+    }
+
     #[test]
     fn nothing_needed_renders_nothing() {
         assert_eq!(Rules::default().manifests("x", &within("y", "z")), "");

@@ -63,4 +63,27 @@ mod tests {
             assert_eq!(binding["subjects"][0]["namespace"], "storage");
         }
     }
+
+    /// By the reader that is compared with kubectl's.
+    #[test]
+    fn names_that_look_like_numbers_or_switches_are_read_as_texts() {
+        for odd in ["1234", "0400", "0x10", "1_000", "1e3", "on", "No", "y", "true", "null", "~", "1:30"] {
+            let quoted = yaml::quoted(odd);
+            let manifests = format!("kind: Role\nmetadata:\n  name: {quoted}\n  namespace: {quoted}\n");
+            let pod: Value = serde_yaml::from_str(&format!("serviceAccountName: {quoted}")).unwrap();
+            let read = |text: &str| serde_json::to_value(yaml::read(text).unwrap()).unwrap();
+            let binding = read(&bindings(&manifests, &pod, Some(odd)));
+            let subject = &binding["subjects"][0];
+            for text in [
+                &binding["metadata"]["namespace"],
+                &binding["roleRef"]["name"],
+                &subject["name"],
+                &subject["namespace"],
+            ] {
+                assert_eq!(text, odd, "{binding}");
+            }
+            assert_eq!(binding["metadata"]["name"], format!("{odd}:{odd}:{odd}"));
+            assert_eq!(read(&bindings_of_user(&manifests, odd))["subjects"][0]["name"], odd);
+        }
+    }
 }
