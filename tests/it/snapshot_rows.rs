@@ -93,6 +93,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         13,
         "an edited policy counts",
         Tests(&[
+            "s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_has_shown_it",
             "s13_a_policy_that_becomes_retain_at_the_last_moment_counts_though_no_watch_has_shown_it",
             "s13_the_policy_counts_that_a_content_has_when_it_goes",
             "s4_s12_s13_s14_deletion_row_by_row",

@@ -274,3 +274,24 @@ async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_ask
     assert!(annotation(&world, ANNOTATION_SNAPSHOTTING).is_some(), "for the node that it is given to");
     world.testbed.tear_down().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_has_shown_it() {
+    let world = world(Profile::default()).await;
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    patch(&world, json!({ "spec": { "deletionPolicy": "Retain" } }));
+    settled(&world).await;
+    let faults = world.testbed.api.faults();
+    let on = Matching::any().verb("patch").resource("volumesnapshotcontents");
+    let slow = faults.add(ApiFault::on(on, ApiAction::DelayBefore(Duration::from_secs(5))).nth(1));
+    delete(&world);
+    world.until("it is about to be released", |world| world.testbed.api.faults().hits(slow) == 1).await;
+    let held = faults.hold_watches(Matching::any().resource("volumesnapshotcontents"));
+    patch(&world, json!({ "spec": { "deletionPolicy": "Delete" } }));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    faults.remove(held);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::json;
 use tracing::{debug, info, warn};
 
-use crate::cluster::patch::{self, Patch};
+use crate::cluster::patch::{self, MetaChange, Patch};
 use crate::cluster::{ApiErrorKind, BY_VOLUME, ObjectName, PersistentVolume};
 use crate::csi::capabilities::ControllerRpc;
 use crate::process::ErrorChain;
@@ -179,7 +180,7 @@ impl Reconciler for DeletionReconciler {
             }
             Step::Remove => self.remove(volume).await,
             Step::Release => {
-                let patch = patch::remove_finalizer(&volume.metadata, cx.deletion.finalizer);
+                let patch = released(volume, cx.deletion.finalizer);
                 Ok(Event::Released { gone: self.patch(volume, patch, RELEASE).await? })
             }
         }
@@ -322,6 +323,15 @@ impl DeletionReconciler {
         let read = read_again(api, &self.cx.stores.volumes, volume).await;
         Ok(read.map_err(|error| op.failed(error))?)
     }
+}
+
+/// Removes our finalizer. The patch tests the policy as seen: after a switch to `Delete` that the watch has not shown yet, the driver
+/// must delete the volume first.
+fn released(volume: &PersistentVolume, finalizer: &str) -> Option<Patch> {
+    let policy = json!(volume.spec.reclaim_policy.as_deref());
+    let require = vec![patch::test("/spec/persistentVolumeReclaimPolicy", &policy)];
+    let change = MetaChange { remove_finalizers: &[finalizer], require, ..MetaChange::default() };
+    patch::change_meta(&volume.metadata, &change)
 }
 
 fn uid_of(volume: &PersistentVolume) -> &str {

@@ -124,6 +124,24 @@ async fn a_write_that_another_writer_was_faster_than_is_made_again_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_has_shown_it() {
+    let world = world().await;
+    volume(&world, VOLUME, "Released", "Retain", &[names::FINALIZER_PROVISIONER]);
+    world.testbed.api.delete::<Object>("", VOLUME).unwrap();
+    let faults = world.testbed.api.faults();
+    let slow = faults.add(Fault::on(on("patch"), Action::DelayBefore(Duration::from_secs(5))).nth(1));
+    serve(&world);
+    world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
+    let held = faults.hold_watches(Matching::any().resource("persistentvolumes"));
+    merge(&world, json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    faults.remove(held);
+    world.until("it is gone", |world| finalizers(world).is_none()).await;
+    assert_eq!(world.testbed.driver.calls_of(Method::DeleteVolume).len(), 1);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_the_driver_costs_a_warning_for_each_step_of_the_back_off_and_not_for_each_volume() {
     const VOLUMES: usize = 50;
     let world = world().await;

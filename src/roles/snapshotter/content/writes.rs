@@ -14,6 +14,7 @@ use super::kind::Content;
 
 const FINALIZERS: &str = "/metadata/finalizers";
 const ANNOTATIONS: &str = "/metadata/annotations";
+const POLICY: &str = "/spec/deletionPolicy";
 
 /// P1: the content says that the driver is called, and what it is asked. `None`: it does.
 ///
@@ -56,12 +57,14 @@ pub fn unmarked<K: Content>(content: &K, keep_intent: bool) -> Option<Patch> {
 }
 
 /// P4: our finalizer leaves the content, and with it every mark of ours. `None`: it is not there.
+///
+/// It tests the policy as seen: after a switch to `Delete` that the watch has not shown yet, the driver must delete the snapshot first.
 pub fn released<K: Content>(content: &K) -> Option<Patch> {
     let meta = content.meta();
     if !facts::is_protected(content) {
         return None;
     }
-    let mut operations = vec![test_finalizers(meta)];
+    let mut operations = vec![test_finalizers(meta), test(POLICY, &policy_of(content))];
     // From the end, so that one removal does not shift the next.
     for (index, _) in meta.finalizers().iter().enumerate().rev().filter(|(_, it)| **it == K::NAMES.finalizer) {
         operations.push(remove(&format!("{FINALIZERS}/{index}")));
@@ -78,6 +81,10 @@ fn unmarking<K: Content>(content: &K, keep_intent: bool) -> Vec<Value> {
 
 fn test_finalizers(meta: &Meta) -> Value {
     test(FINALIZERS, &json!(meta.finalizers))
+}
+
+fn policy_of<K: Content>(content: &K) -> Value {
+    json!(Some(content.policy()).filter(|policy| !policy.is_empty()))
 }
 
 /// As the server writes it: to the second.

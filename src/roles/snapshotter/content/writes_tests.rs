@@ -96,6 +96,7 @@ fn p4_removes_each_place_of_the_finalizer_and_the_marks_with_it() {
         of([
             uid,
             json!({ "op": "test", "path": "/metadata/finalizers", "value": held }),
+            json!({ "op": "test", "path": "/spec/deletionPolicy", "value": "Delete" }),
             json!({ "op": "remove", "path": "/metadata/finalizers/2" }),
             json!({ "op": "remove", "path": "/metadata/finalizers/0" }),
             json!({ "op": "remove", "path": MARK_PATH }),
