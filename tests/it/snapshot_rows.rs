@@ -300,6 +300,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         39,
         "a wiped mark",
         Tests(&[
+            "s39_a_mark_that_cannot_be_put_back_at_once_comes_back_while_the_call_hangs",
             "s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once",
             "s39_a_wipe_rings_while_a_call_is_unanswered",
             "s39_a_wiped_mark_comes_back_also_under_deletion",

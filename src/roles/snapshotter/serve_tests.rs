@@ -205,6 +205,28 @@ async fn s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s39_a_mark_that_cannot_be_put_back_at_once_comes_back_while_the_call_hangs() {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let begun = world.context.clock.now();
+    let writes = Matching::any().verb("patch").resource("volumesnapshotcontents");
+    let refused = ApiFault::on(writes, ApiAction::Refuse(Rejection::internal("scripted"))).times(2);
+    let refused = world.testbed.api.faults().add(refused);
+    let wiped = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: null, ANNOTATION_SNAPSHOTTING: null });
+    patch(&world, json!({ "metadata": { "annotations": wiped } }));
+    let is_back = |world: &Served| annotation(world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_some();
+    world.until("the mark is back", is_back).await;
+    let took = world.context.clock.now().saturating_duration_since(begun);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!((world.testbed.api.faults().hits(refused), calls(&world, Method::CreateSnapshot)), (2, 1));
+    world.testbed.driver.release();
+    world.until("it is ready", is_ready).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn l9_a_snapshot_whose_content_was_removed_by_force_is_deleted() {
     let world = world(Profile::default()).await;
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());

@@ -1,12 +1,14 @@
 //! The calls to the driver about a content: what is common to snapshots and groups.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tonic::Code;
 use tracing::{debug, info, warn};
 
 use crate::csi::{Client, RpcError};
-use crate::process::Clock;
+use crate::process::{Clock, ErrorChain};
+use crate::queue::Backoff;
 use crate::roles::kit::{Attempt, Secret};
 
 use super::attempt::{Done, Failure, Operation, State};
@@ -19,6 +21,9 @@ use super::memory::ContentKey;
 use super::objects::restore;
 use super::request::{Asked, Request};
 use super::view::Doomed;
+
+/// Between two tries to put the mark of an unanswered call back. A call is seldom longer than a minute.
+const PUT_BACK_PACE: Backoff = Backoff { initial: Duration::from_secs(1), max: Duration::from_secs(10) };
 
 /// An answer, and what it says.
 pub type Answer = Result<Result<Found, InvalidSnapshot>, RpcError>;
@@ -70,17 +75,16 @@ pub(super) async fn create<K: Driven>(
     let wiped = (!has_handle).then(|| cx.memory.ask(&now.content, asked));
     let taken = K::create(&client, &asked.request, secrets_of(state), cx.scope.clock);
     let mut call = std::pin::pin!(cx.scope.term.during(taken));
+    let mut failures = 0;
     let answer = loop {
         let Some(wiped) = wiped.as_ref().filter(|_| now.exists) else { break call.await? };
         tokio::select! {
             biased;
             answer = &mut call => break answer?,
-            () = wiped.notified() => {
-                if let Err(stop) = restore(cx, now, asked).await {
-                    debug!(?stop, "the mark of an unanswered call could not be put back");
-                }
-            }
+            () = wiped.notified() => {}
+            () = pause(cx, failures), if failures > 0 => {}
         }
+        failures = put_back(cx, now, asked, failures).await;
     };
     attempt.unlock();
     match answer {
@@ -101,6 +105,25 @@ pub(super) async fn create<K: Driven>(
             Ok(done)
         }
     }
+}
+
+/// The pause after so many failures to put the mark back.
+async fn pause<K: Driven>(cx: &Context<K>, failures: u32) {
+    tokio::time::sleep(PUT_BACK_PACE.delay(failures, None, cx.scope.rng.fraction())).await;
+}
+
+/// Puts mark and request back, which somebody has wiped during the call. Returns how often that has failed in a row: nothing else brings
+/// it about again, because the watch has shown the wipe already, and without them a crash would leave the snapshot to nobody.
+async fn put_back<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked, failures: u32) -> u32 {
+    match restore(cx, now, asked).await {
+        Ok(()) => return 0,
+        // Somebody else was faster: the watch shows soon what the content looks like.
+        Err(Stop::Failed(error)) if failures == 0 && !error.is_stale() && !error.is_of_outage() => {
+            warn!(error = %ErrorChain(&error), "cannot put the mark of an unanswered call back, and try again until it is there");
+        }
+        Err(stop) => debug!(?stop, failures, "the mark of an unanswered call could not be put back"),
+    }
+    failures.saturating_add(1)
 }
 
 fn refused<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked, operation: Operation, error: RpcError) -> Done {

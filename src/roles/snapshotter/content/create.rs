@@ -19,6 +19,11 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::Wait(Wait::Unprotected));
     }
     let asked = asked(view, Operation::Create)?;
+    // Mark and request of a call without an answer were wiped. They come back before the secret and the turn, which may be long in
+    // coming: until then nothing else on the content says that the driver may have a snapshot.
+    if known.unanswered.is_some() && writes::begun(content, &asked.intent).is_some() {
+        return Ok(Step::Begin(Box::new(asked)));
+    }
     view.takes(Operation::Create)?;
     let place = view.secret_place().map_err(|reason| (Operation::Create, reason))?;
     if let Some(read) = view.read(place, Operation::Create, false) {

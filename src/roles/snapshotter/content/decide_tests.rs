@@ -13,7 +13,9 @@ use super::*;
 use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::csi::RpcError;
 use crate::roles::kit::fixtures::merged;
-use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
+use crate::roles::snapshotter::names::{
+    ANNOTATION_GROUP_HANDLE, ANNOTATION_SNAPSHOT_SECRET_NAME, ANNOTATION_SNAPSHOT_SECRET_NAMESPACE,
+};
 
 const GONE: &str = "2026-01-01T00:00:00Z";
 
@@ -84,6 +86,10 @@ fn s39_what_the_process_remembers_counts_more_than_a_wiped_mark() {
     assert_eq!(row(&wiped), Phase::Delete);
     assert_eq!(phase(&wiped, ClassView::Missing("fast"), &rules(), true), Phase::Create);
     assert_eq!(Case::of(wiped).unanswered().next(), Step::Begin(Box::new(asked())), "mark and intent come back");
+    let place = json!({ "metadata": { "annotations": { ANNOTATION_SNAPSHOT_SECRET_NAME: "s",
+        ANNOTATION_SNAPSHOT_SECRET_NAMESPACE: "n" } } });
+    let waits = Case::of(content(dt_bdel(place))).unanswered().with(|case| case.progress.volume_turn = None);
+    assert_eq!(waits.next(), Step::Begin(Box::new(asked())), "before secret and turn, which may be long in coming");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::kind::Content;
 use super::request::Asked;
 use super::writes;
 
-/// Puts mark and request back while the driver is called. If that fails, the end of the call brings another look.
+/// Puts mark and request back while the driver is called.
 pub(super) async fn restore<K: Content>(cx: &Context<K>, now: &Objects<K>, asked: &Asked) -> Result<(), Stop> {
     let held = cx.stores.contents.get(&now.name()).filter(|held| held.meta().uid == now.content.meta().uid);
     let Some(content) = held else { return Ok(()) };
