@@ -26,6 +26,7 @@ use super::fanout::{Change, Fanout, News, Origin};
 use super::names::ObjectName;
 use super::objects::{Cached, Fields, IndexName};
 use super::subscription::{Link, Subscribed, Subscriber, Subscription};
+use super::watch_error::right;
 use crate::process::Clock;
 use crate::telemetry::{Meter, names as metric};
 
@@ -64,6 +65,8 @@ struct Progress {
     last_event: Option<Instant>,
     errors: u64,
     last_error: Option<String>,
+    /// An absent kind may exist: only the right to read it is missing.
+    is_forbidden: bool,
 }
 
 /// A list for an earlier wish has less than the current wish needs, so it does not make the cache synced.
@@ -182,6 +185,18 @@ impl<K: Cached> Cache<K> {
     /// Whether the cluster does not have the kind, or does not let us read it. Then the empty cache is correct.
     pub fn is_absent(&self) -> bool {
         !self.0.present.load(Ordering::Acquire)
+    }
+
+    /// Why an absent kind is not read, as text for people. `None`: it is read.
+    pub fn missing(&self) -> Option<String> {
+        if !self.is_absent() {
+            return None;
+        }
+        if locked(&self.0.progress).is_forbidden {
+            return Some(format!("the right to {} is missing", right::<K>()));
+        }
+        let plural = if K::KIND.ends_with('s') { "es" } else { "s" };
+        Some(format!("the cluster has no {}{plural}", K::KIND))
     }
 
     /// The version in which the kind is read, if it has several.
@@ -373,7 +388,8 @@ impl<K: Cached> Cache<K> {
     /// Records that the cluster does not have the kind, or why we can't know. The next successful list resets this.
     pub(super) fn absent(&self, trouble: Option<String>) {
         self.0.present.store(false, Ordering::Release);
-        locked(&self.0.progress).last_error = trouble;
+        let mut progress = locked(&self.0.progress);
+        (progress.is_forbidden, progress.last_error) = (trouble.is_some(), trouble);
     }
 
     /// Records that the watch works again.

@@ -34,7 +34,7 @@ use super::fanout::News;
 use super::objects::Cached;
 use super::outage::Outage;
 use super::scope::{WatchScope, Wish};
-use super::watch_error::{LIST, classified, code, is_absent, is_forbidden, told};
+use super::watch_error::{LIST, classified, code, is_absent, is_forbidden, right, told};
 use crate::process::{Clock, FailureLog, Rng, watch};
 
 /// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
@@ -327,11 +327,6 @@ async fn follow<K: Cached>(
         }
         heard = clock.now();
     }
-}
-
-/// The right that the watch of a kind needs.
-fn right<K: Cached>() -> String {
-    format!("list and watch on {} in apiGroup {:?}", K::Kind::plural(&()), K::Kind::group(&()))
 }
 
 /// Logs a failed list or watch. `warns`: it is worth a warning, and how many like it were left out before.

@@ -1,8 +1,10 @@
 //! What the errors of kube's watcher mean.
 
+use kube::Resource as _;
 use kube::runtime::watcher;
 
 use super::error::ApiErrorKind;
+use super::objects::Cached;
 use super::route::NoAnswer;
 use crate::process::error_chain;
 
@@ -19,6 +21,11 @@ pub(super) fn is_absent(error: &watcher::Error, seen: bool) -> bool {
 /// Whether the right to list or watch is missing.
 pub(super) fn is_forbidden(error: &watcher::Error) -> bool {
     code(error) == Some(403)
+}
+
+/// The right that the watch of a kind needs.
+pub(super) fn right<K: Cached>() -> String {
+    format!("list and watch on {} in apiGroup {:?}", K::Kind::plural(&()), K::Kind::group(&()))
 }
 
 /// The server's answer to a list or to the beginning of a watch.

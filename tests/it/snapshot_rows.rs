@@ -1,7 +1,6 @@
 //! The snapshotter's regression list: each row, and the tests that prove it.
 //!
-//! The rows are those of snapshotter spec 15. As in [`crate::rows`], a row is proven by scenarios where a user could notice it, by unit
-//! tests where only the code could.
+//! The rows are those of snapshotter spec 15, proven as those of [`crate::rows`] are.
 
 use crate::rows::Proof::{self, Tests};
 use crate::rows::assert_proven;
@@ -270,6 +269,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "s35_groups_that_may_not_be_read_hold_no_snapshot_up_and_are_served_once_they_may",
             "s35_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before",
+            "s35_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted",
             "s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not",
         ]),
     ),

@@ -258,17 +258,17 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
             };
             let classes = cx.stores.classes.as_ref();
             let modification = if !cx.section.modify {
-                "off: roles.resizer.modify"
+                "off: roles.resizer.modify".to_owned()
             } else if !cx.modify.modifies {
-                "not supported by the driver"
-            } else if classes.is_some_and(Cache::is_absent) {
-                "idle: the cluster has no VolumeAttributesClasses, or the daemon may not read them"
+                "not supported by the driver".to_owned()
+            } else if let Some(missing) = classes.and_then(Cache::missing) {
+                format!("idle: {missing}")
             } else {
-                "on"
+                "on".to_owned()
             };
             let paired = if cx.turns.pairs() { "sent together" } else { "one after the other" };
             let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
-            vec![fact("expansion", expansion), fact("modification", modification), fact("calls of one claim", paired)]
+            vec![fact("expansion", expansion), fact("modification", &modification), fact("calls of one claim", paired)]
         }
     };
     controllers.show(role.board.facts(NAME, facts));

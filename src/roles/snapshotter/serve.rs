@@ -118,16 +118,19 @@ impl Snapshotter {
         let is_per_node = self.section.node_deployment.enabled && self.section.group_snapshots;
         move || {
             let says = match &groups {
-                None if is_per_node => "off: the snapshot-controller assigns groups to no node",
-                None => "off: roles.snapshotter.groupSnapshots is false",
-                Some((cx, presence)) => presence.trouble(&cx.stores).unwrap_or(if cx.rules.takes {
-                    "taken and deleted by the driver"
-                } else {
-                    "not supported by the driver, which lacks CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT: contents that need \
-                     no call are released"
+                None if is_per_node => "off: the snapshot-controller assigns groups to no node".to_owned(),
+                None => "off: roles.snapshotter.groupSnapshots is false".to_owned(),
+                Some((cx, presence)) => presence.trouble(&cx.stores).unwrap_or_else(|| {
+                    let says = if cx.rules.takes {
+                        "taken and deleted by the driver"
+                    } else {
+                        "not supported by the driver, which lacks CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT: contents that need \
+                         no call are released"
+                    };
+                    says.to_owned()
                 }),
             };
-            vec![fact("groups of snapshots", says)]
+            vec![fact("groups of snapshots", &says)]
         }
     }
 }
@@ -149,7 +152,7 @@ fn serve_groups(
         triggers::follow_members(&cx, &mut controllers);
         controllers.task("groups", {
             let cx = Arc::clone(&cx);
-            async move { presence.follow(&cx.scope, &cx.stores).await }
+            async move { presence.follow(&cx.scope, &cx.stores, || triggers::look_at_all(&cx)).await }
         });
         controllers.serve().await
     }
@@ -164,12 +167,15 @@ fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &S
     let facts = {
         let cx = Arc::clone(cx);
         move || {
-            let snapshots = if cx.stores.are_absent() {
-                "idle: the cluster has no VolumeSnapshotContents or VolumeSnapshotClasses, or does not let us read them"
-            } else if cx.rules.takes {
-                "taken and deleted by the driver"
-            } else {
+            let snapshots = if cx.stores.contents.is_absent() {
+                format!("idle: {}", cx.stores.missing().unwrap_or_default())
+            } else if !cx.rules.takes {
                 "not supported by the driver, which lacks CREATE_DELETE_SNAPSHOT: contents that need no call are released"
+                    .to_owned()
+            } else if let Some(missing) = cx.stores.classes.missing() {
+                format!("deleted by the driver, and taken as far as no class is needed: {missing}")
+            } else {
+                "taken and deleted by the driver".to_owned()
             };
             let readiness = match (cx.rules.gets, cx.rules.lists) {
                 (true, _) => "asked for by GetSnapshot",
@@ -177,7 +183,7 @@ fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &S
                 (false, false) => "believed: the driver lists no snapshots",
             };
             vec![
-                fact("snapshots", snapshots),
+                fact("snapshots", &snapshots),
                 fact("snapshots that were there before", readiness),
                 fact("calls without a final answer", &cx.memory.count_unanswered().to_string()),
             ]

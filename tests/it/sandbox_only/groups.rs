@@ -306,7 +306,7 @@ async fn s35_groups_that_may_not_be_read_hold_no_snapshot_up_and_are_served_once
     let daemon = world.snapshotter(json!({})).await;
     let single = world.cut_anew("cut").await;
     world.ready(&single).await;
-    world.page_names(&daemon, &["or does not let us read them"]).await;
+    world.page_names(&daemon, &["the right to list and watch on volumegroupsnapshotclasses"]).await;
     for fault in refused {
         api(&world).faults().remove(fault);
     }

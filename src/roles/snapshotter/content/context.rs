@@ -45,6 +45,12 @@ impl<K: Content> Stores<K> {
         self.contents.is_absent() || self.classes.is_absent()
     }
 
+    /// Why kinds are absent, as text for people. `None`: neither is.
+    pub fn missing(&self) -> Option<String> {
+        let missing: Vec<String> = [self.contents.missing(), self.classes.missing()].into_iter().flatten().collect();
+        (!missing.is_empty()).then(|| missing.join(", and "))
+    }
+
     /// Waits until both kinds were listed. Kinds that the cluster lacks are known to have no objects.
     pub async fn synced(&self) {
         self.contents.synced().await;
@@ -133,6 +139,12 @@ impl<K: Content> Context<K> {
             ClassView::Missing(name) if self.stores.classes.is_absent() => ClassView::Unread(name),
             view => view,
         }
+    }
+
+    /// Whether no content is worked: the kinds of groups are served together or not at all (snapshotter spec 1.4). Snapshots are
+    /// worked as far as they need no class.
+    pub fn is_idle(&self) -> bool {
+        K::NAMES.is_group && self.stores.are_absent()
     }
 
     /// The row that a content is at.

@@ -82,7 +82,8 @@ impl<K: Driven> Reconciler for Contents<K> {
 
     fn begin(&self, ticket: &Ticket<ContentKey>) -> Option<State> {
         let cx = &*self.0;
-        let now = cx.find(ticket.key())?;
+        // Once the kinds are there, all contents are looked at.
+        let now = cx.find(ticket.key()).filter(|now| !(now.exists && cx.is_idle()))?;
         let unanswered = cx.memory.unanswered(now.uid());
         cx.note_resumed(&now, unanswered.is_some());
         let moment = (cx.scope.clock.wall(), cx.scope.clock.now());

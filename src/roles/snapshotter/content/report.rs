@@ -300,6 +300,9 @@ impl<K: Content> Context<K> {
 
     /// Wakes the content if there is something to do. Otherwise its failures are forgotten, and it waits for nothing any more.
     pub(super) fn wake(&self, content: &Arc<K>, cause: Cause) {
+        if self.is_idle() {
+            return;
+        }
         let now = self.about(Arc::clone(content), true);
         let is_unanswered = self.memory.is_unanswered(now.uid());
         if predicates::wants(&**content, self.class_of(&now), &self.rules, is_unanswered) {

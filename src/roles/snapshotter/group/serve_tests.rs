@@ -12,7 +12,8 @@ use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::snapshotter::REGISTRATION;
 use crate::sandbox::api::PatchBody;
-use crate::sandbox::api::faults::Matching;
+use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
@@ -397,5 +398,28 @@ async fn a_group_is_kept_as_long_as_a_content_that_a_late_watch_hides_names_one_
     world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
     world.until("it is gone", |world| world.content().is_none()).await;
     assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (1, (0, 0)));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s35_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted() {
+    let served = served(Profile::default()).await;
+    let on = Matching::any().verb("list").resource("volumegroupsnapshotclasses");
+    let forbidden = Rejection::forbidden(GROUP, "volumegroupsnapshotclasses", "", "no");
+    let faults = served.testbed.api.faults();
+    let refused = faults.add(ApiFault::on(on, ApiAction::Refuse(forbidden)));
+    served.testbed.api.install(&format!("{GROUP}/v1"));
+    begin(&served);
+    let world = World { served, version: "v1" };
+    world.make_class();
+    world.cut();
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert_eq!(world.requests(), Vec::<String>::new(), "nothing is written, no finalizer and no error");
+    assert_eq!(world.calls(Method::CreateVolumeGroupSnapshot), 0);
+    world.served.testbed.api.faults().remove(refused);
+    let granted = world.served.context.clock.now();
+    world.until("it is ready", World::is_ready).await;
+    let took = world.served.context.clock.now().saturating_duration_since(granted);
+    assert!(took < Duration::from_secs(75), "{took:?}");
     world.end().await;
 }
