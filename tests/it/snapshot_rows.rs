@@ -57,6 +57,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         8,
         "polled to the end",
         Tests(&[
+            "s8_a_snapshot_is_looked_at_in_time_though_its_volume_is_never_free",
             "s8_a_snapshot_that_is_not_ready_is_polled_without_a_request_to_the_api",
             "s8_s47_a_slow_snapshot_is_asked_for_until_it_is_ready_also_after_an_error",
             "s8_s9_a_snapshot_that_is_not_ready_is_asked_for_at_its_own_pace_until_it_is",
@@ -302,7 +303,6 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "s39_a_mark_that_cannot_be_put_back_at_once_comes_back_while_the_call_hangs",
             "s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once",
-            "s39_a_wipe_rings_while_a_call_is_unanswered",
             "s39_a_wiped_mark_comes_back_also_under_deletion",
             "s39_l2_a_mark_that_the_snapshot_controller_wipes_during_the_call_is_put_back_and_nothing_leaks",
             "s39_what_an_unanswered_call_needs_is_missed",

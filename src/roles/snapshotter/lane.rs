@@ -34,6 +34,7 @@ pub(super) struct Shared {
     /// Contents that wait.
     pub(super) waiting: Arc<Waiting>,
     lines: Arc<KeyedLock<String>>,
+    looks: Arc<KeyedLock<String>>,
     across: Across,
 }
 
@@ -41,7 +42,8 @@ impl Shared {
     /// Of a new term.
     pub(super) fn new(role: &RoleContext, across: Across) -> Self {
         let waiting = Waiting::new(role.meter.clone(), role.driver.name.clone(), role.clock);
-        Self { waiting: Arc::new(waiting), lines: Arc::new(KeyedLock::new(role.clock)), across }
+        let line = || Arc::new(KeyedLock::new(role.clock));
+        Self { waiting: Arc::new(waiting), lines: line(), looks: line(), across }
     }
 }
 
@@ -95,6 +97,7 @@ impl<K: Driven> Lane<'_, K> {
             rules,
             queue,
             lines: Arc::clone(&shared.lines),
+            looks: Arc::clone(&shared.looks),
             memory: Memory::default(),
             relisted: ListedOnce::default(),
             elsewhere: Elsewhere::default(),

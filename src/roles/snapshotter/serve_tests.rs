@@ -26,6 +26,9 @@ use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 #[path = "kept_tests.rs"]
 mod kept;
 
+#[path = "pace_tests.rs"]
+mod pace;
+
 const GROUP: &str = "snapshot.storage.k8s.io";
 const CONTENT: &str = "content-1";
 const VOLUME: &str = "vol-1";

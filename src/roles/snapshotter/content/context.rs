@@ -76,6 +76,9 @@ pub struct Context<K: Content> {
     /// Of each source volume at most one content stands in the line of the volume, so that whoever changes the volume otherwise waits
     /// for one cut at most.
     pub lines: Arc<KeyedLock<String>>,
+    /// Of each source volume at most one overdue look stands in the line of the volume, so that whoever changes it otherwise waits for
+    /// one of them at most.
+    pub looks: Arc<KeyedLock<String>>,
     /// What the term remembers.
     pub memory: Memory<K>,
     /// Whether the contents were listed since the term began.

@@ -63,7 +63,8 @@ pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal
         return Ok(read);
     }
     if !has_turn(view, &asked) {
-        return Ok(Step::TryTurn(asked.request.turns()));
+        let turns = asked.request.turns();
+        return Ok(if view.known.is_overdue { Step::AwaitTurn(turns) } else { Step::TryTurn(turns) });
     }
     if !view.is_confirmed() {
         return Ok(Step::Confirm);

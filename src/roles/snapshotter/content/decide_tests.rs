@@ -179,6 +179,8 @@ fn s8_s9_a_snapshot_that_is_not_ready_is_asked_for_at_its_own_pace_until_it_is()
     assert_eq!(unready().with(|case| case.known.pause_left = Some(pause)).next(), Step::Wait(Wait::NotDue(pause)));
     let without_turn = unready().with(|case| case.progress.volume_turn = None);
     assert_eq!(without_turn.next(), Step::TryTurn(vec!["vol-1".into()]));
+    let overdue = without_turn.with(|case| case.known.is_overdue = true);
+    assert_eq!(overdue.next(), Step::AwaitTurn(vec!["vol-1".into()]), "it gives way no longer");
     let sourceless = unready().with(|case| case.progress.must_look_up = true);
     assert_eq!(sourceless.next(), Step::LookUp("snap-1".into()));
     let finished = ready(json!({ "metadata": { "annotations": { INTENT: "I" } } }));

@@ -63,6 +63,7 @@ pub struct Unanswered<K> {
 #[derive(Debug, Clone, Copy)]
 struct Poll {
     count: u32,
+    looked: Instant,
     due: Instant,
     since: Instant,
 }
@@ -185,8 +186,21 @@ impl<K: Content> Memory<K> {
         let count = held.map_or(0, |poll| poll.count).saturating_add(1);
         // Shortened by chance and not lengthened, so that nobody hears of it later than the longest pause after it.
         let pause = pace.delay(count, None, 0.0).mul_f64(1.0 - MOST_SHORTENED * jitter);
-        self.polls.set(uid, Poll { count, due: now + pause, since: held.map_or(now, |poll| poll.since) });
+        let since = held.map_or(now, |poll| poll.since);
+        self.polls.set(uid, Poll { count, looked: now, due: now + pause, since });
         pause
+    }
+
+    /// A look had to give way to who changes the volume. The first one of a term is waited for from now on.
+    pub fn gave_way(&self, uid: &str, now: Instant) {
+        if self.polls.get(uid).is_none() {
+            self.polls.set(uid, Poll { count: 0, looked: now, due: now, since: now });
+        }
+    }
+
+    /// Whether the last look was longer ago than the longest pause.
+    pub fn is_overdue(&self, uid: &str, now: Instant, longest: Duration) -> bool {
+        self.polls.get(uid).is_some_and(|poll| now.saturating_duration_since(poll.looked) >= longest)
     }
 
     /// What is left of the pause before the next look.
@@ -275,6 +289,12 @@ mod tests {
         let pauses: Vec<_> = (0..4).map(|_| memory.not_ready("u", now, &pace, 0.0)).collect();
         assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]) && pauses[3] <= pace.max, "{pauses:?}");
         assert_eq!(memory.pause_left("u", now), Some(pauses[3]));
+        let later = |seconds| memory.is_overdue("u", now + Duration::from_secs(seconds), pace.max);
+        assert!(!later(2) && later(3) && !memory.is_overdue("w", now + pace.max, pace.max));
+        memory.gave_way("w", now);
+        assert!(memory.is_overdue("w", now + pace.max, pace.max) && memory.pause_left("w", now).is_none());
+        memory.gave_way("u", now + pace.max);
+        assert!(later(3), "an earlier look counts");
         let by_chance = memory.not_ready("v", now, &pace, 0.99);
         assert!(by_chance <= pace.initial && by_chance >= pace.initial.mul_f64(0.8), "{by_chance:?}");
         assert_eq!(memory.pause_left("u", now + pauses[3]), None);

@@ -57,7 +57,13 @@ pub(super) async fn perform<K: Driven>(
             {
                 return Ok(Done::VolumeTurn(volumes, line));
             }
-            Err(Stop::Later(cx.scope.rng.jittered(TURN_PAUSE, 1.0)))
+            cx.memory.gave_way(now.uid(), cx.scope.clock.now());
+            Err(give_way(cx))
+        }
+        Step::AwaitTurn(volumes) => {
+            let place = volumes.first().and_then(|volume| cx.looks.try_lock(volume)).ok_or_else(|| give_way(cx))?;
+            attempt.lock_all(&volumes, &cx.scope.volume_locks, &cx.scope.term).await?;
+            Ok(Done::VolumeTurn(volumes, place))
         }
         Step::TakeSnapshotTurns(ids) => take_snapshot_turns(cx, &ids, attempt).await,
         Step::Begin(asked) => begin(cx, now, &asked).await,
@@ -129,6 +135,11 @@ async fn take_turn<K: Content>(
     let lines = cx.lines.lock_all(&volumes, attempt.ticket, term).await?;
     attempt.lock_all(&volumes, &cx.scope.volume_locks, term).await?;
     Ok(Done::VolumeTurn(volumes, lines))
+}
+
+/// The look comes soon again.
+fn give_way<K: Content>(cx: &Context<K>) -> Stop {
+    Stop::Later(cx.scope.rng.jittered(TURN_PAUSE, 1.0))
 }
 
 /// Waits for the turns of all that is to be deleted. Everybody takes them in the same order.

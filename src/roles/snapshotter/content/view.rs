@@ -58,6 +58,8 @@ pub struct Known {
     pub is_confirmed: bool,
     /// What is left of the pause before the next look at a snapshot that is not ready.
     pub pause_left: Option<Duration>,
+    /// The snapshot is not ready, and was last looked at longer ago than the longest pause: its volume was never free.
+    pub is_overdue: bool,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
     /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
@@ -105,6 +107,8 @@ pub enum Step {
     TakeTurn(Vec<String>),
     /// Take the turns of the source volumes if they are free, else come back soon.
     TryTurn(Vec<String>),
+    /// The same for a look that is overdue: stand in the line of the volume, as one such look of the volume may at a time.
+    AwaitTurn(Vec<String>),
     /// Wait for the turns of what is to be deleted.
     TakeSnapshotTurns(Vec<String>),
     /// P1.
