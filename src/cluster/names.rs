@@ -85,6 +85,8 @@ pub const ANNOTATION_ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/a
 pub const LABEL_MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";
 /// On a `VolumeSnapshotContent`: our request to the driver, until its final answer is saved.
 pub const ANNOTATION_SNAPSHOTTING: &str = "csi-control-plane.io/snapshotting";
+/// On a `VolumeSnapshotContent`: the uid that it had when the driver was first called for it. It stays, so that a copy is known.
+pub const ANNOTATION_CONTENT_UID: &str = "csi-control-plane.io/content-uid";
 /// On a `VolumeSnapshotContent`: the driver's id of the group that it was taken in.
 pub const ANNOTATION_GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
 /// On a `VolumeGroupSnapshotContent`: the driver was called for the group, and its final answer is not saved yet.
@@ -154,6 +156,7 @@ pub const CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_SNAPSHOT_SECRET_NAME,
     ANNOTATION_SNAPSHOT_SECRET_NAMESPACE,
     ANNOTATION_SNAPSHOTTING,
+    ANNOTATION_CONTENT_UID,
     ANNOTATION_GROUP_HANDLE,
     ANNOTATION_ALLOW_MODE_CHANGE,
 ];
@@ -165,6 +168,7 @@ pub const GROUP_CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_GROUP_SECRET_NAME,
     ANNOTATION_GROUP_SECRET_NAMESPACE,
     ANNOTATION_SNAPSHOTTING,
+    ANNOTATION_CONTENT_UID,
 ];
 
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.

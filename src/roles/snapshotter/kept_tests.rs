@@ -295,3 +295,30 @@ async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_wa
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
     world.testbed.tear_down().await;
 }
+
+/// Its YAML is applied to another cluster with the same storage, or to this one: the API takes the status off, and gives it another uid.
+#[tokio::test(start_paused = true)]
+async fn j9_a_copy_of_a_content_that_was_ready_is_neither_cut_nor_deleted_at_the_driver() {
+    let world = world(Profile::default()).await;
+    world.write_events();
+    make_namespace(&world);
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    settled(&world).await;
+    let original = content(&world).unwrap();
+    let metadata = json!({ "name": SECOND, "annotations": original["metadata"]["annotations"],
+        "finalizers": original["metadata"]["finalizers"] });
+    let copy = json!({ "apiVersion": original["apiVersion"], "kind": original["kind"], "metadata": metadata,
+        "spec": original["spec"] });
+    world.testbed.api.create_value(copy).unwrap();
+    world.until("an Event says so", |world| has_event(world, "was written for another")).await;
+    settled(&world).await;
+    delete_named(&world, SECOND);
+    world.until("it is gone", |world| !is_there(world, SECOND)).await;
+    let asked = (calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot), snapshots(&world));
+    assert_eq!(asked, (1, 0, 1), "the original keeps its snapshot");
+    delete(&world);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert_eq!(snapshots(&world), 0, "which goes with the original");
+    world.testbed.tear_down().await;
+}

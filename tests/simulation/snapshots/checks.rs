@@ -18,6 +18,8 @@ pub(super) const FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapsho
 pub(super) const MARK: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
 pub(super) const LOST: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 pub(super) const INTENT: &str = "csi-control-plane.io/snapshotting";
+/// It stays when the request leaves.
+const OF_UID: &str = "csi-control-plane.io/content-uid";
 pub(super) const HANDLE: &str = "/status/snapshotHandle";
 pub(super) const GIVEN: &str = "/spec/source/snapshotHandle";
 pub(super) const OWNER: &str = "/spec/volumeSnapshotRef/uid";
@@ -332,7 +334,7 @@ fn foreign(object: &Value) -> Value {
     for member in ["resourceVersion", "generation", "managedFields"] {
         take(&mut object, "/metadata", member);
     }
-    for key in [MARK, INTENT] {
+    for key in [MARK, INTENT, OF_UID] {
         take(&mut object, "/metadata/annotations", key);
     }
     if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {

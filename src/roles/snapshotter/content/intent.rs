@@ -5,7 +5,8 @@
 //! content's own `VolumeSnapshot` or `VolumeGroupSnapshot`, and if its digest fits.
 //!
 //! It names the uid of the content that it was written for, which no backup tool can bring back. On another content it is a copy, and
-//! so is that content: its snapshot may be in use, in this cluster or in another one. See [`is_copied`].
+//! so is that content: its snapshot may be in use, in this cluster or in another one. The uid alone stays when the request leaves, in
+//! [`names::ANNOTATION_CONTENT_UID`]. See [`is_copied`].
 
 use std::collections::BTreeMap;
 
@@ -151,16 +152,21 @@ pub fn read(content: &impl Content, driver: &str) -> Result<Option<Intent>, Inte
     Ok(Some(intent))
 }
 
-/// Whether the content is a copy of another one: the request on it was written for that one. So its snapshot is whoever's the other one
+/// Whether the content is a copy of another one: the request on it, or the uid, was written for that one. So its snapshot is whoever's the other one
 /// is, and neither taken nor deleted for the copy. A content that names a snapshot of its own accord is whole without a request.
 pub fn is_copied(content: &impl Content) -> bool {
     #[derive(Deserialize)]
     struct WrittenFor {
         uid: String,
     }
-    let Some(text) = content.meta().annotation(names::ANNOTATION_SNAPSHOTTING) else { return false };
-    let is_of_another = |read: WrittenFor| read.uid != *content.meta().uid;
-    facts::given_handle(content).is_none() && serde_json::from_str(text).is_ok_and(is_of_another)
+    if facts::given_handle(content).is_some() {
+        return false;
+    }
+    let (meta, is_of_another) = (content.meta(), |uid: &str| uid != &*content.meta().uid);
+    let request = meta.annotation(names::ANNOTATION_SNAPSHOTTING);
+    let request: Option<WrittenFor> = request.and_then(|text| serde_json::from_str(text).ok());
+    request.is_some_and(|read| is_of_another(&read.uid))
+        || meta.annotation(names::ANNOTATION_CONTENT_UID).is_some_and(is_of_another)
 }
 
 /// Whether the request on a content was written beside a mark of somebody else. See [`Intent::is_inherited`].
@@ -257,6 +263,10 @@ mod tests {
         for text in ["{}", "snapshot-1", "{\"uid\":7}"] {
             let annotations = json!({ "metadata": { "annotations": { names::ANNOTATION_SNAPSHOTTING: text } } });
             assert!(!is_copied(&content(annotations)), "{text} names nobody, and is replaced");
+        }
+        for (uid, expected) in [("content-uid", false), ("of another", true)] {
+            let written = json!({ "metadata": { "annotations": { names::ANNOTATION_CONTENT_UID: uid } } });
+            assert_eq!(is_copied(&content(written)), expected, "{uid}: also without the request");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::cluster::ApiErrorKind;
 use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::{Attempt, Next, Reconciler, TermScope};
-use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
+use crate::roles::snapshotter::names::{ANNOTATION_CONTENT_UID, ANNOTATION_SNAPSHOTTING};
 
 use super::attempt::{Done, Operation, Progress, State};
 use super::call::Driven;
@@ -221,9 +221,10 @@ impl<K: Driven> Contents<K> {
             ),
             Wait::Copied => {
                 let says = format!(
-                    "it is a copy: the request on it was written for another {}, in this cluster or in another one, whose snapshot \
-                     may be in use. Nothing is taken or deleted for it. If it is to have a snapshot of its own, remove the \
-                     annotations {} and {ANNOTATION_SNAPSHOTTING}; else delete it, which leaves the storage as it is",
+                    "it is a copy: an annotation on it was written for another {}, in this cluster or in another one, whose snapshot \
+                     may be in use. Nothing is taken or deleted for it. If it is to be taken as a new one, remove the annotations \
+                     {}, {ANNOTATION_SNAPSHOTTING} and {ANNOTATION_CONTENT_UID}, as far as it has them; else delete it, which leaves \
+                     the storage as it is",
                     K::KIND,
                     K::NAMES.mark,
                 );

@@ -23,7 +23,9 @@ pub fn begun<K: Content>(content: &K, intent: &str) -> Option<Patch> {
     let meta = content.meta();
     let add_finalizer = !facts::is_protected(content) && !facts::is_deleting(content);
     let add_intent = meta.annotation(names::ANNOTATION_SNAPSHOTTING) != Some(intent);
-    if !add_finalizer && !add_intent && facts::has_mark(content) {
+    let (uid, written) = (&*meta.uid, meta.annotation(names::ANNOTATION_CONTENT_UID));
+    let is_anothers = written.is_some_and(|written| written != uid);
+    if !add_finalizer && !add_intent && !is_anothers && facts::has_mark(content) {
         return None;
     }
     let mut operations = vec![test_finalizers(meta), test("/metadata/deletionTimestamp", &deletion_of(meta))];
@@ -48,10 +50,14 @@ pub fn begun<K: Content>(content: &K, intent: &str) -> Option<Patch> {
     if add_intent {
         operations.push(add(&annotation(names::ANNOTATION_SNAPSHOTTING), &json!(intent)));
     }
+    if written != Some(uid) {
+        operations.push(add(&annotation(names::ANNOTATION_CONTENT_UID), &json!(uid)));
+    }
     guarded(meta, operations)
 }
 
-/// P3: the content no longer says that the driver is called, nor, unless `keep_intent`, what it was asked. `None`: it does not.
+/// P3: the content no longer says that the driver is called, nor, unless `keep_intent`, what it was asked. `None`: it does not. Its uid
+/// stays on it, so that a copy of it is known for one ever after.
 pub fn unmarked<K: Content>(content: &K, keep_intent: bool) -> Option<Patch> {
     guarded(content.meta(), unmarking(content, keep_intent))
 }

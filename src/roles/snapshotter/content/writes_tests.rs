@@ -3,6 +3,7 @@ use super::*;
 
 const MARK_PATH: &str = "/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created";
 const BDEL_PATH: &str = "/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-deleted";
+const UID_PATH: &str = "/metadata/annotations/csi-control-plane.io~1content-uid";
 const INTENT_PATH: &str = "/metadata/annotations/csi-control-plane.io~1snapshotting";
 
 fn operations(patch: Option<Patch>) -> Value {
@@ -30,6 +31,7 @@ fn s29_p1_puts_finalizer_mark_and_intent_in_one_patch() {
         json!({ "op": "add", "path": "/metadata/annotations", "value": {} }),
         json!({ "op": "add", "path": MARK_PATH, "value": "yes" }),
         json!({ "op": "add", "path": INTENT_PATH, "value": "I" }),
+        json!({ "op": "add", "path": UID_PATH, "value": "content-uid" }),
     ]);
     assert_eq!(operations(begun(&bare, "I")), of(expected));
 }
@@ -42,6 +44,7 @@ fn s38_p1_leaves_what_is_others() {
         json!({ "op": "add", "path": "/metadata/finalizers/-", "value": FIN }),
         json!({ "op": "add", "path": MARK_PATH, "value": "yes" }),
         json!({ "op": "add", "path": INTENT_PATH, "value": "I" }),
+        json!({ "op": "add", "path": UID_PATH, "value": "content-uid" }),
     ]);
     assert_eq!(operations(begun(&other, "I")), of(expected));
 }
@@ -50,10 +53,20 @@ fn s38_p1_leaves_what_is_others() {
 fn p1_adds_only_what_is_missing() {
     let begun_already = content(json!({ "metadata": { "annotations": { MARK: "yes", INTENT: "I" } } }));
     assert_eq!(begun(&begun_already, "I"), None);
+    let annotated = |uid: &str| {
+        let annotations = json!({ MARK: "yes", INTENT: "I", names::ANNOTATION_CONTENT_UID: uid });
+        operations(begun(&content(json!({ "metadata": { "annotations": annotations } })), "I"))
+    };
+    assert_eq!(annotated("content-uid"), Value::Null);
+    assert!(
+        annotated("of a namesake").to_string().contains(UID_PATH),
+        "somebody has put a namesake's annotations on it"
+    );
     let by_the_sidecar = content(json!({ "metadata": { "annotations": { MARK: "yes" } } }));
     let expected = tests(&json!([FIN]), &json!(null)).into_iter().chain([
         json!({ "op": "test", "path": BDEL_PATH, "value": null }),
         json!({ "op": "add", "path": INTENT_PATH, "value": "I" }),
+        json!({ "op": "add", "path": UID_PATH, "value": "content-uid" }),
     ]);
     assert_eq!(operations(begun(&by_the_sidecar, "I")), of(expected));
 }
@@ -66,6 +79,7 @@ fn s39_a_wiped_mark_comes_back_also_under_deletion() {
         json!({ "op": "test", "path": BDEL_PATH, "value": "yes" }),
         json!({ "op": "add", "path": MARK_PATH, "value": "yes" }),
         json!({ "op": "add", "path": INTENT_PATH, "value": "I" }),
+        json!({ "op": "add", "path": UID_PATH, "value": "content-uid" }),
     ]);
     assert_eq!(operations(begun(&wiped, "I")), of(expected));
     let unprotected =
