@@ -8,7 +8,7 @@
 //!
 //! The role works `VolumeSnapshotContents` and `VolumeGroupSnapshotContents` ([`content`]) and nothing else: the snapshot-controller,
 //! a program of the cluster, makes them and copies their status to the `VolumeSnapshots` and `VolumeGroupSnapshots`. Names, finalizer, annotations, the Lease and the texts are those of
-//! external-snapshotter v8.6, so that either can take over from the other at any moment.
+//! external-snapshotter v8.7, so that either can take over from the other at any moment.
 //!
 //! # Nothing leaks
 //!

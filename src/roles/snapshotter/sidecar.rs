@@ -1,4 +1,4 @@
-//! csi-snapshotter v8.6: how it is recognised, and what its settings are here.
+//! csi-snapshotter v8.7: how it is recognised, and what its settings are here.
 
 use std::time::Duration;
 
