@@ -79,7 +79,10 @@ pub(crate) const HOLES: &[(u32, &str, Proof)] = &[
     (
         12,
         "what may be left over is named",
-        Tests(&["l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_deleted"]),
+        Tests(&[
+            "l12_of_a_driver_that_lists_nothing_the_name_of_what_may_be_left_is_told",
+            "l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_deleted",
+        ]),
     ),
 ];
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use csi_control_plane::csi::ControllerRpc as Rpc;
 use csi_control_plane::sandbox::driver::{Action, Lie};
 use serde_json::json;
 use tonic::Code;
@@ -246,6 +247,24 @@ async fn l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_del
         events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &left))
     };
     world.events_until(&uid, "what may be left", named).await;
+    assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+}
+
+#[tokio::test]
+async fn l12_of_a_driver_that_lists_nothing_the_name_of_what_may_be_left_is_told() {
+    let world = World::snapshotting(|profile| *profile = profile.clone().without(Rpc::ListSnapshots)).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    world.driver().inject(unanswered().once());
+    world.driver().inject(cutting(Action::fail(Code::Internal, "exists already")));
+    let cut = world.cut_anew("cut").await;
+    world.cut_times(&cut, 2).await;
+    let uid = world.look(CONTENT, &cut.content).await["metadata"]["uid"].as_str().unwrap().to_owned();
+    world.delete_snapshot(&cut).await;
+    world.cut_gone(&cut).await;
+    let told = |events: &[k8s_openapi::api::core::v1::Event]| {
+        events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &cut.name))
+    };
+    world.events_until(&uid, "what may be left", told).await;
     assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
 }
 

@@ -48,10 +48,10 @@ fn handle_to_delete<'a, K: Content>(view: &View<'a, K>) -> Option<&'a str> {
     facts::handle(content).filter(|_| facts::takes_snapshot_along(content) && !view.known.is_of_group)
 }
 
-/// Whether the driver may have a snapshot that nobody knows, and can be asked for it (L12).
+/// Whether the driver may have a snapshot that nobody knows (L12).
 fn may_leave_one<K: Content>(view: &View<'_, K>) -> bool {
     let is_known = facts::handle(view.content).is_some();
-    view.known.is_doubtful && view.rules.lists && !is_known && !view.progress.is_searched
+    view.known.is_doubtful && !is_known && !view.progress.is_searched
 }
 
 /// All that comes before the call, and the call. The content is read just before, because somebody may have decided to keep the

@@ -2,7 +2,8 @@
 //!
 //! A driver that was asked without an answer and then refuses has no snapshot, by convention. Some have one. When such a content is
 //! released, the driver is asked which snapshots the volume has, and an Event names those that no content has. Nothing is deleted,
-//! because any of them may be somebody's. A driver that does not answer holds nothing up.
+//! because any of them may be somebody's. A driver that does not answer holds nothing up. Of a driver that lists nothing, and of groups,
+//! for which CSI has no list, the Event says where to look.
 
 use std::collections::HashMap;
 
@@ -27,6 +28,11 @@ const MOST_PAGES: usize = 100;
 
 /// Asks the driver, and tells what it says.
 pub(super) async fn name<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Done, Stop> {
+    if !cx.rules.lists {
+        cx.memory.doubtful.forget(now.uid());
+        cx.report_unlisted(now);
+        return Ok(Done::Searched);
+    }
     let (Some(volume), Some(secrets)) = (now.content.sources().first(), list_secret(cx, now).await?) else {
         return Ok(Done::Searched);
     };

@@ -18,6 +18,7 @@ use super::facts;
 use super::kind::Content;
 use super::memory::ContentKey;
 use super::predicates;
+use super::request;
 use super::texts;
 use super::view::{Kept, Left};
 use super::waiting::{Reason, Who};
@@ -269,6 +270,18 @@ impl<K: Content> Context<K> {
             snapshots.join(", ")
         );
         warn!(volume, ?snapshots, "snapshots may be left over at the driver");
+        self.warn(now, "SnapshotMaybeLeaked", &note);
+    }
+
+    /// The driver may have taken a snapshot for the content, and cannot be asked which ones it has.
+    pub(super) fn report_unlisted(&self, now: &Objects<K>) {
+        let (word, name) = (K::NAMES.word, request::name(&*now.content, &self.rules.request));
+        let note = format!(
+            "the driver did not answer a request for the {word} {name} of {}, and refused the next one. It may be left over, and the \
+             driver cannot be asked: look for that name at the storage. Nothing was deleted",
+            now.content.sources().join(", ")
+        );
+        warn!(name, kind = word, "a snapshot may be left over at the driver");
         self.warn(now, "SnapshotMaybeLeaked", &note);
     }
 

@@ -200,6 +200,8 @@ fn s23_s26_a_deletion_has_the_turns_of_the_group_and_of_all_members_and_names_th
     assert_eq!(deleted(cut(dt_bdel(json!({ "metadata": { "finalizers": [FIN, "other"] } })))), Step::Clear);
     let never_begun = Case::of(content(dt_bdel(json!({}))));
     assert_eq!(never_begun.next(), Step::Release);
+    let doubtful = never_begun.with(|case| case.known.is_doubtful = true);
+    assert_eq!(doubtful.next(), Step::NameLeftovers, "L12: there is no list of groups, and people must look");
 }
 
 #[test]
