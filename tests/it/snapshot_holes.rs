@@ -1,5 +1,6 @@
 //! What the snapshotter promises beyond its regression list ([`crate::snapshot_rows`]): each hole of the Go sidecar that is closed
-//! (snapshotter spec 14.2), each invariant (snapshotter spec 16), and the tests that prove it.
+//! (snapshotter spec 14.2), what is new in v8.7 (snapshotter spec 15.1), each invariant (snapshotter spec 16), and the tests that prove
+//! it.
 //!
 //! The invariants are checked at every step of the simulation, whose test has no number in its name. That the checks can fail is what
 //! the tests with a number show there.
@@ -86,6 +87,45 @@ pub(crate) const HOLES: &[(u32, &str, Proof)] = &[
     ),
 ];
 
+/// Number after the fourteenth, what holds, proof: what v8.7 of external-snapshotter has mended, or not (snapshotter spec 15.1).
+pub(crate) const NEWEST: &[(u32, &str, Proof)] = &[
+    (
+        1,
+        "without the kinds of groups snapshots are served",
+        Tests(&["s35_ns15_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not"]),
+    ),
+    (
+        2,
+        "kinds that come are served within a minute",
+        Tests(&["s35_ns16_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before"]),
+    ),
+    (
+        3,
+        "an unready group is polled without a write",
+        Tests(&["s24_ns17_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api"]),
+    ),
+    (
+        4,
+        "the finalizer's removal is retried, the deletion not",
+        Tests(&["ns18_a_finalizer_that_cannot_be_removed_is_tried_again_and_the_group_is_deleted_once"]),
+    ),
+    (
+        5,
+        "a group that was there before is polled without a write",
+        Tests(&["ns19_a_group_that_was_there_before_and_is_not_ready_is_looked_at_without_a_write"]),
+    ),
+    (
+        6,
+        "ready, marked and deleted: gone at once",
+        Tests(&["s42_ns20_a_ready_group_with_a_mark_that_is_being_deleted_goes_without_a_resync"]),
+    ),
+    (
+        7,
+        "without one right no group is touched",
+        Tests(&["s35_ns21_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted"]),
+    ),
+];
+
 /// Number, what holds, proof.
 pub(crate) const INVARIANTS: &[(u32, &str, Proof)] = &[
     (
@@ -140,6 +180,7 @@ pub(crate) const INVARIANTS: &[(u32, &str, Proof)] = &[
 fn every_hole_and_every_invariant_of_the_snapshotter_is_proven_by_tests_that_cite_it() {
     let cites = |letter: char, name: &str, row: u32| name.split('_').any(|word| word == format!("{letter}{row}"));
     assert_proven(HOLES, 12, |name, row| cites('l', name, row));
+    assert_proven(NEWEST, 7, |name, row| name.split('_').any(|word| word == format!("ns{}", row + 14)));
     assert_proven(INVARIANTS, 14, |name, row| name == PLAYED || cites('i', name, row));
     let has_own = |proof: &Proof| matches!(proof, Tests(names) if names.iter().any(|name| *name != PLAYED));
     assert!(INVARIANTS.iter().all(|(.., proof)| has_own(proof)), "each has a test of its own");

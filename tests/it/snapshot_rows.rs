@@ -183,7 +183,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "groups are polled",
         Tests(&[
             "s24_a_group_that_fails_over_and_over_is_asked_for_ever_less_often",
-            "s24_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api",
+            "s24_ns17_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api",
             "s24_s25_a_refusal_of_a_group_is_seen_at_once_and_wakes_nothing",
             "s24_s51_a_group_that_is_not_ready_is_looked_at_without_a_write_until_it_and_its_members_are",
         ]),
@@ -269,9 +269,9 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "no definitions of groups",
         Tests(&[
             "s35_groups_that_may_not_be_read_hold_no_snapshot_up_and_are_served_once_they_may",
-            "s35_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before",
-            "s35_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted",
-            "s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not",
+            "s35_ns16_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before",
+            "s35_ns21_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted",
+            "s35_ns15_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not",
         ]),
     ),
     (

@@ -277,7 +277,7 @@ async fn s17_the_secrets_of_a_group_are_the_annotations_and_for_looks_the_classe
 }
 
 #[tokio::test]
-async fn s35_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not() {
+async fn s35_ns15_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not() {
     for version in [None, Some("v1beta1")] {
         let world = World::snapshotting(|_| {}).await;
         if let Some(version) = version {

@@ -17,6 +17,9 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
+#[path = "newest_tests.rs"]
+mod newest;
+
 const GROUP: &str = "groupsnapshot.storage.k8s.io";
 const CONTENT: &str = "content-1";
 const VOLUMES: [&str; 2] = ["vol-1", "vol-2"];
@@ -157,7 +160,7 @@ async fn s22_s23_a_group_costs_three_writes_and_its_deletion_one_in_either_versi
 }
 
 #[tokio::test(start_paused = true)]
-async fn s24_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api() {
+async fn s24_ns17_a_group_that_is_not_ready_is_asked_for_by_its_id_without_a_request_to_the_api() {
     let world = world(Profile { snapshot_ready_polls: 12, ..Profile::default() }).await;
     world.cut();
     world.until("it is ready", World::is_ready).await;
@@ -331,7 +334,7 @@ async fn a_driver_without_groups_is_told_of_once_and_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn s35_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before() {
+async fn s35_ns16_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before() {
     let served = served(Profile::default()).await;
     served.testbed.api.install(&format!("{GROUP}/v1beta1"));
     begin(&served);
@@ -402,7 +405,7 @@ async fn a_group_is_kept_as_long_as_a_content_that_a_late_watch_hides_names_one_
 }
 
 #[tokio::test(start_paused = true)]
-async fn s35_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted() {
+async fn s35_ns21_without_the_right_to_read_the_classes_groups_are_left_as_they_are_until_it_is_granted() {
     let served = served(Profile::default()).await;
     let on = Matching::any().verb("list").resource("volumegroupsnapshotclasses");
     let forbidden = Rejection::forbidden(GROUP, "volumegroupsnapshotclasses", "", "no");
