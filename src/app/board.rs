@@ -6,12 +6,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cluster::{Caches, Outage};
 use crate::config::Loaded;
 use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
-use crate::diagnostics::{Age, Board, CacheReport, DriverReport, DriverStatus, Registered, RoleReport, RoleStatus};
+use crate::diagnostics::{
+    Age, Board, CacheReport, Column, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport, RoleStatus,
+    Table,
+};
 use crate::election::ElectionView;
 use crate::process::Clock;
 
 use super::reload::Standing;
 use super::role_states::{Phase, RoleStates};
+
+/// The volumes with running operations.
+const VOLUME_CALLS: Table = Table {
+    name: "volumeCalls",
+    title: "Calls that change a volume",
+    columns: &[
+        Column::text("volume", "volume"),
+        Column::seconds("runningSeconds", "running for"),
+        Column::count("waiting", "waiting"),
+    ],
+};
 
 /// The electors of the Lease groups in progress, by Lease.
 #[derive(Debug, Clone, Default)]
@@ -111,6 +125,18 @@ impl StatusSource {
                 status.status().into_iter().map(report).collect()
             })
             .forever();
+        let searched = caches.clone();
+        board
+            .objects(move |finds| {
+                let report = |sighting: crate::cluster::Sighting| ObjectReport {
+                    kind: sighting.kind.to_owned(),
+                    name: sighting.name.to_string(),
+                    state: sighting.whereabouts,
+                    last_error: sighting.trouble,
+                };
+                searched.find(finds).into_iter().map(report).collect()
+            })
+            .forever();
         let watched = caches.clone();
         board
             .readiness("caches", move || {
@@ -132,10 +158,9 @@ impl StatusSource {
     pub(super) fn register_operations(board: &Board, operations: &VolumeLocks) {
         let operations = operations.clone();
         board
-            .table("driver", "Calls that change a volume", &["volume", "#running for", "#waiting"], move || {
+            .table("driver", &VOLUME_CALLS, move || {
                 let row = |activity: VolumeActivity| {
-                    let running = activity.running_for.map(|time| Age(time).to_string()).unwrap_or_default();
-                    vec![activity.volume_id, running, activity.waiting.to_string()]
+                    vec![activity.volume_id.into(), activity.running_for.into(), activity.waiting.into()]
                 };
                 operations.snapshot().into_iter().map(row).collect()
             })

@@ -13,6 +13,7 @@ use kube::core::NamespaceResourceScope;
 
 use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
+use super::names::ObjectName;
 use super::objects::{Cached, Fields};
 use super::outage::Outage;
 use super::rbac::Rule;
@@ -70,6 +71,22 @@ impl fmt::Debug for WatchHandle {
     }
 }
 
+/// An object that a search has found in a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// The kind.
+    pub kind: &'static str,
+    /// The object.
+    pub name: ObjectName,
+    /// Where it is, or how far.
+    pub whereabouts: Option<String>,
+    /// Why it fails.
+    pub trouble: Option<String>,
+}
+
+/// Whether a search finds an object with these texts: kind, name, whereabouts.
+pub type Finds<'a> = &'a dyn Fn(&[&str]) -> bool;
+
 /// What a watch needs to run.
 #[derive(Clone)]
 struct Start {
@@ -94,6 +111,7 @@ trait AnyWanted: Send + Sync {
     fn is_wanted(&self) -> bool;
     fn kind(&self) -> TypeId;
     fn status(&self) -> CacheStatus;
+    fn find(&self, finds: Finds<'_>) -> Vec<Sighting>;
     fn rule(&self, view: &Viewpoint<'_>) -> Rule;
     fn as_any(&mut self) -> &mut dyn Any;
 }
@@ -127,6 +145,18 @@ impl<K: Cached> AnyWanted for Wanted<K> {
 
     fn status(&self) -> CacheStatus {
         self.cache.status()
+    }
+
+    fn find(&self, finds: Finds<'_>) -> Vec<Sighting> {
+        let sighting = |object: Arc<K>| {
+            let (name, whereabouts) = (ObjectName::of(object.as_ref()), object.whereabouts());
+            let is_found = finds(&[K::KIND, &name.to_string(), whereabouts.as_deref().unwrap_or_default()]);
+            let trouble = object.trouble().map(str::to_owned);
+            is_found.then_some(Sighting { kind: K::KIND, name, whereabouts, trouble })
+        };
+        let mut found: Vec<Sighting> = self.cache.all().into_iter().filter_map(sighting).collect();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        found
     }
 
     fn rule(&self, view: &Viewpoint<'_>) -> Rule {
@@ -313,6 +343,11 @@ impl Caches {
     /// The state of each wanted cache, in the order of their first request.
     pub fn status(&self) -> Vec<CacheStatus> {
         self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.status()).collect()
+    }
+
+    /// The cached objects that a search finds, kind by kind.
+    pub fn find(&self, finds: Finds<'_>) -> Vec<Sighting> {
+        self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).flat_map(|wanted| wanted.find(finds)).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -49,7 +49,7 @@ mod watch_error;
 
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus};
-pub use caches::{Caches, WatchHandle};
+pub use caches::{Caches, Finds, Sighting, WatchHandle};
 pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
 pub use config::KubernetesSection;
 pub use error::{ApiError, ApiErrorKind, Verb};

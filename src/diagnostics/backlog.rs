@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::report::{QueueReport, StatusReport, WorkCounts, WorkReport};
+use super::report::{DONE_SHOWN, DoneReport, ObjectReport, QueueReport, StatusReport, WorkCounts, WorkReport};
 use super::shown::cut;
+use super::table::Cell;
 
 /// The state of a work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +74,14 @@ impl Find {
         (!words.is_empty()).then_some(Self(words))
     }
 
-    fn is_in<'a>(&self, texts: impl Iterator<Item = &'a str>) -> bool {
+    pub(super) fn is_in<'a>(&self, texts: impl Iterator<Item = &'a str>) -> bool {
         let all = texts.collect::<Vec<_>>().join(" ").to_lowercase();
         self.0.iter().all(|word| all.contains(word))
     }
 
     /// Keeps the matching rows of a table.
-    pub(super) fn rows(&self, rows: &mut Vec<Vec<String>>) {
-        rows.retain(|row| self.is_in(row.iter().map(String::as_str)));
+    pub(super) fn rows(&self, rows: &mut Vec<Vec<Cell>>) {
+        rows.retain(|row| self.is_in(row.iter().filter_map(Cell::text)));
     }
 }
 
@@ -107,7 +108,39 @@ impl WorkCounts {
     }
 }
 
+impl DoneReport {
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        [self.role.as_str(), &self.key, &self.what].into_iter().chain(self.subject.as_deref())
+    }
+}
+
 impl StatusReport {
+    /// Keeps the first of what the search has found, those that fail before others.
+    pub(super) fn take_objects(&mut self, mut objects: Vec<ObjectReport>) {
+        self.objects_total = objects.len();
+        objects.sort_by_key(|object| object.last_error.is_none());
+        objects.truncate(DONE_SHOWN);
+        for error in objects.iter_mut().filter_map(|object| object.last_error.as_mut()) {
+            cut(error);
+        }
+        self.objects = objects;
+    }
+
+    /// Keeps the last matching ones of each role, newest first.
+    pub(super) fn take_done(&mut self, mut done: Vec<DoneReport>, find: Option<&Find>) {
+        if let Some(find) = find {
+            done.retain(|item| find.is_in(item.texts()));
+        }
+        done.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| (&a.role, &a.key).cmp(&(&b.role, &b.key))));
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        done.retain(|item| {
+            let count = seen.entry(item.role.clone()).or_default();
+            *count += 1;
+            *count <= DONE_SHOWN
+        });
+        self.done = done;
+    }
+
     /// Counts all work, and keeps the `limit` most urgent matching items, failing first, then oldest. If there are
     /// more, the items are taken from the queues in turn, so that a thousand attachments don't hide a claim.
     pub(super) fn take_work(&mut self, mut work: Vec<WorkReport>, find: Option<&Find>, limit: usize) {

@@ -16,10 +16,11 @@ use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
 use super::report::{
-    CacheReport, ConditionReport, DriverReport, FORMAT_VERSION, Fact, Overall, QueueReport, RoleReport, StatusReport,
-    TableReport, TaskFailureReport, WorkCounts, WorkReport,
+    CacheReport, ConditionReport, DoneReport, DriverReport, FORMAT_VERSION, Fact, ObjectReport, Overall, QueueReport,
+    RoleReport, StatusReport, TaskFailureReport, WorkCounts, WorkReport,
 };
 use super::shown::Age;
+use super::table::{Cell, Table, TableReport};
 use crate::process::{Clock, TaskEnd};
 
 /// The most work items in a report, so that a person can read the page and a browser draws it quickly.
@@ -44,6 +45,7 @@ struct Inner {
 
 type Source<T> = Arc<dyn Fn() -> T + Send + Sync>;
 type TableSource = Arc<dyn Fn(Option<&Find>) -> TableReport + Send + Sync>;
+type ObjectSource = Arc<dyn Fn(&dyn Fn(&[&str]) -> bool) -> Vec<ObjectReport> + Send + Sync>;
 type Condition = (String, Source<Result<(), String>>);
 
 #[derive(Default)]
@@ -60,6 +62,8 @@ enum Entry {
     Facts(&'static str, Source<Vec<Fact>>),
     Caches(Source<Vec<CacheReport>>),
     Queue(Source<QueueReport>, Source<Vec<WorkReport>>),
+    Done(Source<Vec<DoneReport>>),
+    Objects(ObjectSource),
     Tasks(Source<Vec<String>>),
     Configuration(Source<ConfigurationReport>),
     Warnings(Vec<String>),
@@ -167,6 +171,19 @@ impl Board {
         self.register(Entry::Queue(Arc::new(queue), Arc::new(work)))
     }
 
+    /// Shows what a queue has done last.
+    pub fn done(&self, source: impl Fn() -> Vec<DoneReport> + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Done(Arc::new(source)))
+    }
+
+    /// Lets a search look at objects: `find` returns those whose texts the given function accepts. It is called only for a search.
+    pub fn objects(
+        &self,
+        find: impl Fn(&dyn Fn(&[&str]) -> bool) -> Vec<ObjectReport> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Objects(Arc::new(find)))
+    }
+
     /// Shows the running tasks of a scope.
     pub fn tasks(&self, source: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Registered {
         self.register(Entry::Tasks(Arc::new(source)))
@@ -187,21 +204,19 @@ impl Board {
         self.register(Entry::Warnings(warnings))
     }
 
-    /// Shows a role's own table: `rows` returns the cells of each row. A column whose name begins with `#` has numbers,
-    /// one with `!` the row's error: rows with an error come first.
+    /// Shows a role's own table: `rows` returns the cells of each row, in the order of the columns.
     pub fn table(
         &self,
         role: &'static str,
-        title: &'static str,
-        columns: &'static [&'static str],
-        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
+        table: &'static Table,
+        rows: impl Fn() -> Vec<Vec<Cell>> + Send + Sync + 'static,
     ) -> Registered {
         self.register(Entry::Table(Arc::new(move |find: Option<&Find>| {
             let mut rows = rows();
             if let Some(find) = find {
                 find.rows(&mut rows);
             }
-            TableReport::new(role, title, columns, rows, WORK_SHOWN)
+            TableReport::new(role, table, rows, WORK_SHOWN)
         })))
     }
 
@@ -317,10 +332,13 @@ impl Board {
             caches: Vec::new(),
             queues: Vec::new(),
             find: None,
+            objects: Vec::new(),
+            objects_total: 0,
             work: Vec::new(),
             work_total: 0,
             work_failing: 0,
             work_states: WorkCounts::default(),
+            done: Vec::new(),
             tasks: Vec::new(),
             task_failures,
             task_failures_total,
@@ -328,7 +346,8 @@ impl Board {
             warnings: Vec::new(),
             tables: Vec::new(),
         };
-        let (mut all_work, mut all_facts) = (Vec::new(), Vec::new());
+        let (mut all_work, mut all_facts, mut all_done) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all_objects = Vec::new();
         for entry in self.entries() {
             match entry {
                 Entry::Driver(source) => report.driver = Some(source()),
@@ -338,6 +357,12 @@ impl Board {
                 Entry::Queue(queue, work) => {
                     report.queues.push(queue());
                     all_work.extend(work());
+                }
+                Entry::Done(source) => all_done.extend(source()),
+                Entry::Objects(source) => {
+                    if let Some(find) = &find {
+                        all_objects.extend(source(&|texts| find.is_in(texts.iter().copied())));
+                    }
                 }
                 Entry::Tasks(source) => report.tasks.extend(source()),
                 Entry::Table(source) => report.tables.push(source(find.as_ref())),
@@ -353,6 +378,8 @@ impl Board {
             }
         }
         report.take_work(all_work, find.as_ref(), WORK_SHOWN);
+        report.take_done(all_done, find.as_ref());
+        report.take_objects(all_objects);
         report.tasks.sort();
         report.overall = report.judge();
         report

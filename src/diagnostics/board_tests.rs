@@ -1,4 +1,5 @@
 use super::*;
+use crate::diagnostics::Column;
 use crate::diagnostics::report::tests::demo;
 use crate::diagnostics::report::{DriverStatus, RoleStatus};
 use crate::process::TaskFate;
@@ -85,14 +86,19 @@ async fn a_source_may_use_the_board_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_roles_table_is_shown_while_it_is_registered_capped_and_with_every_cell() {
+    const ROOM: Table = Table {
+        name: "room",
+        title: "Room",
+        columns: &[Column::text("segment", "segment"), Column::count("free", "free")],
+    };
     let board = board();
-    let rows = || (0..1000).map(|number| vec![format!("<zone {number}>")]).collect();
-    let shown = board.table("provisioner", "Room", &["segment", "#free"], rows);
+    let rows = || (0..1000).map(|number| vec![format!("<zone {number}>").into()]).collect();
+    let shown = board.table("provisioner", &ROOM, rows);
     let report = board.report();
     let table = &report.tables[0];
     assert_eq!(
-        (table.rows.len(), table.rows_total, table.rows[3].clone()),
-        (WORK_SHOWN, 1000, vec!["<zone 3>".to_owned(), String::new()])
+        (table.rows.len(), table.rows_total, table.rows[3].values().cloned().collect::<Vec<_>>()),
+        (WORK_SHOWN, 1000, vec![Cell::Nothing, "<zone 3>".into()])
     );
     let page = crate::diagnostics::render_page(&report);
     assert!(page.contains("Room<small>provisioner, the first 200 of 1000</small>"), "{page}");
@@ -123,4 +129,58 @@ async fn the_last_task_failures_are_kept_and_all_are_counted() {
     let report = board.report();
     assert_eq!((report.task_failures.len(), report.task_failures_total), (FAILURES_KEPT, 50));
     assert_eq!(report.task_failures[0].fate, "panicked: no 49");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_twenty_of_each_role_are_shown_newest_first() {
+    let board = board();
+    let sample = demo().done[0].clone();
+    for role in ["attacher", "provisioner"] {
+        let sample = sample.clone();
+        let item = move |second: i64| DoneReport {
+            role: role.to_owned(),
+            key: format!("{role}-{second}"),
+            at: Timestamp::from_second(1_800_000_000 + second).unwrap(),
+            ..sample.clone()
+        };
+        board.done(move || (0..30).map(&item).collect()).forever();
+    }
+    let done = board.report().done;
+    assert_eq!((done.len(), done[0].key.as_str(), done[39].key.as_str()), (40, "attacher-29", "provisioner-10"));
+    let found = board.report_on("provisioner-29").done;
+    assert_eq!(found.iter().map(|item| item.key.as_str()).collect::<Vec<_>>(), ["provisioner-29"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_says_where_a_healthy_object_is_and_that_nothing_is_wrong() {
+    let board = board();
+    board.role(|| demo().roles[0].clone()).forever();
+    let all = [
+        ("db/data", "Bound, pvc-1", None),
+        ("db/other", "Pending", None),
+        ("csi-1", "pvc-2 is not attached to node-a", Some("no")),
+    ];
+    let report = |(name, state, error): &(&str, &str, Option<&str>)| ObjectReport {
+        kind: "PersistentVolumeClaim".to_owned(),
+        name: (*name).to_owned(),
+        state: Some((*state).to_owned()),
+        last_error: error.map(str::to_owned),
+    };
+    board
+        .objects(move |finds| {
+            let found = all.iter().filter(|(name, state, _)| finds(&["PersistentVolumeClaim", name, state]));
+            found.map(report).collect()
+        })
+        .forever();
+    assert_eq!(board.report().objects, [], "without a search nothing is looked at");
+    let report = board.report_on("DB/data");
+    assert_eq!((report.objects.len(), report.objects_total), (1, 1));
+    let page = crate::diagnostics::render_page(&report);
+    for text in ["Found<small>1</small>", "db/data", "Bound, pvc-1", "Nothing is wrong with what was found"] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    let page = crate::diagnostics::render_page(&board.report_on("csi-1"));
+    assert!(!page.contains("Nothing is wrong") && page.contains("<bdi>no</bdi>"), "{page}");
+    let page = crate::diagnostics::render_page(&board.report_on("nowhere"));
+    assert!(!page.contains("Nothing is wrong") && page.contains("Nothing matches"), "{page}");
 }

@@ -31,6 +31,7 @@ mod page;
 mod report;
 mod server;
 mod shown;
+mod table;
 
 pub use backlog::WorkState;
 pub use board::{Board, Registered};
@@ -40,8 +41,9 @@ pub use door::Door;
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
-    CacheReport, ConditionReport, DriverReport, DriverStatus, FORMAT_VERSION, Fact, Overall, QueueReport, RoleReport,
-    RoleStatus, StatusReport, TableReport, TaskFailureReport, WorkCounts, WorkReport,
+    CacheReport, ConditionReport, DoneReport, DriverReport, DriverStatus, FORMAT_VERSION, Fact, ObjectReport, Overall,
+    QueueReport, RoleReport, RoleStatus, StatusReport, TaskFailureReport, WorkCounts, WorkReport,
 };
 pub use server::{serve, serve_routes};
 pub use shown::Age;
+pub use table::{Cell, Column, ColumnReport, ColumnType, Table, TableReport};

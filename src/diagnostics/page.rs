@@ -8,6 +8,7 @@
 //! urgency: problems, failing work, other work, the parts of the daemon.
 
 mod configuration;
+mod done;
 mod markup;
 mod parts;
 mod work;
@@ -85,11 +86,13 @@ pub fn render(report: &StatusReport) -> String {
     out.push_str("</div>\n");
     work::find_form(&mut out, report);
     out.push_str("<div id=\"parts\" data-live>\n");
+    done::objects(&mut out, report);
     work::work(&mut out, report);
     parts::roles(&mut out, &report.roles);
     for shown in &report.tables {
         parts::own_table(&mut out, shown);
     }
+    done::done(&mut out, report);
     if let Some(driver) = driver {
         parts::driver(&mut out, driver);
     }

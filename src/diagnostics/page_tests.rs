@@ -1,5 +1,5 @@
-use super::super::report::TableReport;
 use super::super::report::tests::demo;
+use super::super::table::{Column, Table, TableReport};
 use super::*;
 
 const HOSTILE: &str = "</style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onmouseover=\"alert(3)&";
@@ -12,7 +12,7 @@ fn hostile() -> StatusReport {
             serde_json::Value::Array(items) => items.iter_mut().for_each(poison),
             serde_json::Value::Object(fields) => {
                 // What is not free text: points in time and states.
-                let typed = ["started", "now", "at", "overall", "state", "because"];
+                let typed = ["started", "now", "at", "overall", "state", "because", "type"];
                 fields
                     .iter_mut()
                     .filter(|(name, _)| !typed.contains(&name.as_str()))
@@ -74,6 +74,10 @@ fn the_page_says_what_there_is_to_know() {
         "csi-attacher-va",
         "VolumeAttachment",
         "that no role tells yet",
+        "Done by the attacher<small>the last 1</small>",
+        "pvc-5a77 on node-c",
+        "<span title=\"2026-11-21 06:01:58 UTC\">2m12s ago</span>",
+        "pvc-1f7e40aa-c2d8 is attached to node-a",
         "attacher.drift",
         "OTEL_PROPAGATORS",
         "name=\"viewport\"",
@@ -94,6 +98,8 @@ fn an_empty_report_is_a_page_too() {
         list.clear();
     }
     report.roles.clear();
+    report.done.clear();
+    report.objects.clear();
     report.caches.clear();
     report.queues.clear();
     report.task_failures.clear();
@@ -112,16 +118,30 @@ fn what_was_looked_for_stands_in_the_form_and_is_no_markup() {
     assert!(page.contains("value=\"&lt;/style&gt;") && page.contains("<a href=\"/\">show all</a>"));
     assert!(!page.contains("<img") && !page.contains("onmouseover=\""));
     report.take_work(Vec::new(), None, 0);
+    report.objects.clear();
     (report.work_total, report.find) = (5000, Some("x".to_owned()));
     assert!(render(&report).contains("None of the 5000 items in progress matches."));
 }
 
 #[test]
 fn an_error_stands_below_its_row_and_not_in_a_column() {
+    const ROOM: Table = Table {
+        name: "room",
+        title: "Room",
+        columns: &[
+            Column::text("segment", "segment"),
+            Column::bytes("freeBytes", "free"),
+            Column::error("lastError", "last error"),
+        ],
+    };
     let mut report = demo();
-    let rows = vec![vec!["zone=c".to_owned(), String::new(), "deadline exceeded".to_owned()]];
-    report.tables = vec![TableReport::new("provisioner", "Room", &["segment", "#free", "!last error"], rows, 1)];
+    let rows = vec![
+        vec!["zone=c".into(), None::<usize>.into(), "deadline exceeded".into()],
+        vec!["zone=d".into(), 1_610_612_736_usize.into()],
+    ];
+    report.tables = vec![TableReport::new("provisioner", &ROOM, rows, 2)];
     let page = render(&report);
+    assert!(page.contains("<td class=\"n\" data-label=\"free\">1.5Gi</td>"), "{page}");
     assert!(page.contains("<tr class=\"error\"><td colspan=\"2\"><bdi>deadline exceeded</bdi>"), "{page}");
     assert!(!page.contains("last error"));
 }

@@ -7,11 +7,17 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::configuration::ConfigurationReport;
-use super::shown::{Age, cut};
+use super::shown::Age;
+use super::table::TableReport;
 
-/// The version of the report's format. It is raised when a field goes away or gets another meaning. New fields come
-/// without that, so programs must ignore fields that they do not know.
-pub const FORMAT_VERSION: u32 = 1;
+/// The version of the report's format, which docs/status.md describes. It is raised when a field goes away, or gets another type or
+/// meaning. New fields come without that, so programs must ignore fields that they do not know.
+///
+/// 2: the cells of tables have types and their columns' names; tables have a name.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// How much of what a role has done is in a report, and how many of the objects that a search finds.
+pub(super) const DONE_SHOWN: usize = 20;
 
 /// The complete status at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +48,10 @@ pub struct StatusReport {
     pub queues: Vec<QueueReport>,
     /// The search in the work items and tables (all its words). `None`: no search.
     pub find: Option<String>,
+    /// The cached objects that the search finds: at most [`DONE_SHOWN`]. Empty without a search.
+    pub objects: Vec<ObjectReport>,
+    /// The number of all cached objects that the search finds.
+    pub objects_total: usize,
     /// The work items: failing first, then oldest. Limited, with items from each queue in turn; the totals are not
     /// limited.
     pub work: Vec<WorkReport>,
@@ -51,6 +61,8 @@ pub struct StatusReport {
     pub work_failing: usize,
     /// The work items by state; the numbers add up to `work_total`.
     pub work_states: WorkCounts,
+    /// What was done last, newest first: at most [`DONE_SHOWN`] of each role, of those that match the search.
+    pub done: Vec<DoneReport>,
     /// The tasks that run.
     pub tasks: Vec<String>,
     /// The last tasks that ended unexpectedly, newest first.
@@ -63,41 +75,6 @@ pub struct StatusReport {
     pub warnings: Vec<String>,
     /// The roles' own tables.
     pub tables: Vec<TableReport>,
-}
-
-/// A role's own table, for data that the report has no field for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TableReport {
-    /// The role.
-    pub role: String,
-    /// What it is about.
-    pub title: String,
-    /// The columns' names; `#` before one marks numbers, `!` the rows' errors.
-    pub columns: Vec<String>,
-    /// The rows, cell by cell, those with an error first. Capped; the total is not.
-    pub rows: Vec<Vec<String>>,
-    /// How many rows there are.
-    pub rows_total: usize,
-}
-
-impl TableReport {
-    /// The first `limit` rows, each with as many cells as there are columns.
-    pub(super) fn new(role: &str, title: &str, columns: &[&str], mut rows: Vec<Vec<String>>, limit: usize) -> Self {
-        let rows_total = rows.len();
-        if let Some(error) = columns.iter().position(|column| column.starts_with('!')) {
-            rows.sort_by_key(|row| row.get(error).is_none_or(String::is_empty));
-        }
-        rows.truncate(limit);
-        for row in &mut rows {
-            row.resize(columns.len(), String::new());
-            for cell in row {
-                cut(cell);
-            }
-        }
-        let columns = columns.iter().map(|&column| column.to_owned()).collect();
-        Self { role: role.to_owned(), title: title.to_owned(), columns, rows, rows_total }
-    }
 }
 
 /// The overall state.
@@ -300,6 +277,43 @@ pub struct WorkReport {
     pub running: bool,
     /// Why the last attempt failed.
     pub last_error: Option<String>,
+}
+
+/// A cached object that a search has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectReport {
+    /// The kind.
+    pub kind: String,
+    /// The object.
+    pub name: String,
+    /// Where it is, or how far, for people.
+    pub state: Option<String>,
+    /// Why it fails, by its own status.
+    pub last_error: Option<String>,
+}
+
+/// Something that a role has done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DoneReport {
+    /// The role.
+    pub role: String,
+    /// The queue that it was in.
+    pub queue: String,
+    /// The object.
+    pub key: String,
+    /// A description of the object for people.
+    pub subject: Option<String>,
+    /// What was done: attached, detached, provisioned, …
+    pub what: String,
+    /// When it was done.
+    pub at: Timestamp,
+    /// How long it took since it was first added, with all retries.
+    #[serde(rename = "tookSeconds")]
+    pub took: Age,
+    /// Attempts that failed before.
+    pub attempts: u32,
 }
 
 /// A task that ended unexpectedly.

@@ -1,7 +1,21 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::*;
-use crate::diagnostics::{FaultReport, RefusedBecause, RefusedReport};
+use crate::diagnostics::{Cell, Column, FaultReport, RefusedBecause, RefusedReport, Table};
+
+const CAPACITY: Table = Table {
+    name: "capacity",
+    title: "Capacity by segment",
+    columns: &[
+        Column::text("class", "class"),
+        Column::text("segment", "segment"),
+        Column::bytes("capacityBytes", "capacity"),
+        Column::count("asked", "asked"),
+        Column::seconds("askedSeconds", "asked before"),
+        Column::error("lastError", "last error"),
+    ],
+};
 
 /// A report of a daemon in the middle of some trouble: everything that can be shown is there.
 #[expect(clippy::too_many_lines, reason = "one literal that shows every field")]
@@ -136,6 +150,23 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
             },
         ],
         find: None,
+        objects: vec![ObjectReport {
+            kind: "VolumeAttachment".to_owned(),
+            name: "csi-0c44e1aa97".to_owned(),
+            state: text("pvc-1f7e40aa-c2d8 is attached to node-a"),
+            last_error: None,
+        }],
+        objects_total: 1,
+        done: vec![DoneReport {
+            role: "attacher".to_owned(),
+            queue: "csi-attacher-va".to_owned(),
+            key: "csi-4d1e".to_owned(),
+            subject: text("pvc-5a77 on node-c"),
+            what: "attached".to_owned(),
+            at: "2026-11-21T06:01:58Z".parse().unwrap(),
+            took: age(1_240),
+            attempts: 1,
+        }],
         work: Vec::new(),
         work_total: 0,
         work_failing: 0,
@@ -169,9 +200,11 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         warnings: vec!["OTEL_PROPAGATORS: b3 is not supported (tracecontext, baggage, none)".to_owned()],
         tables: vec![TableReport::new(
             "provisioner",
-            "Capacity by segment",
-            &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"],
-            vec![["fast", "zone=a", "5Gi"].map(str::to_owned).to_vec(), ["fast", "zone=b"].map(str::to_owned).to_vec()],
+            &CAPACITY,
+            vec![
+                vec!["fast".into(), "zone=a".into(), 5_368_709_120_usize.into(), 3_usize.into(), age(21_000).0.into()],
+                vec!["fast".into(), "zone=b".into()],
+            ],
             1,
         )],
     };
@@ -215,16 +248,20 @@ fn json_uses_camel_case_and_seconds() {
     assert_eq!(json["driver"]["vendorVersion"], "v2.4.1");
     assert_eq!(json["roles"][0]["termAgeSeconds"], 5104.0);
     assert_eq!(json["work"][0]["nextTrySeconds"], 38.4);
-    assert_eq!((&json["formatVersion"], &json["workTotal"]), (&1.into(), &5.into()));
+    assert_eq!((&json["formatVersion"], &json["workTotal"]), (&2.into(), &5.into()));
     let states = serde_json::json!({"running": 3, "waiting": 1, "backingOff": 1, "delayed": 0});
     assert_eq!(json["workStates"], states, "they add up to the total");
+    let row = serde_json::json!({
+        "class": "fast", "segment": "zone=a", "capacityBytes": 5_368_709_120_u64, "asked": 3, "askedSeconds": 21.0, "lastError": null,
+    });
+    assert_eq!(json["tables"][0]["rows"][0], row, "typed, and under the columns' names");
     assert_eq!(serde_json::from_value::<StatusReport>(json).unwrap(), demo());
 }
 
 #[test]
 fn ages_are_written_as_kubectl_writes_them() {
     let cases: [(u64, &str); 8] = [
-        (0, "0ms"),
+        (0, "0s"),
         (999, "999ms"),
         (9_960, "9.9s"),
         (59_999, "59s"),
@@ -269,8 +306,71 @@ fn the_whole_is_as_well_as_its_parts() {
 
 #[test]
 fn rows_with_an_error_come_first() {
-    let rows = ["", "no", ""].iter().enumerate().map(|(n, error)| vec![n.to_string(), (*error).to_owned()]).collect();
-    let table = TableReport::new("r", "t", &["#n", "!error"], rows, 2);
-    let first: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
-    assert_eq!((first, table.rows_total), (vec!["1", "0"], 3));
+    const TABLE: Table =
+        Table { name: "t", title: "t", columns: &[Column::count("n", "n"), Column::error("lastError", "last error")] };
+    let rows =
+        [None, Some("no"), None].into_iter().enumerate().map(|(n, error)| vec![n.into(), error.into()]).collect();
+    let table = TableReport::new("r", &TABLE, rows, 2);
+    let first: Vec<&Cell> = table.rows.iter().map(|row| &row["n"]).collect();
+    assert_eq!((first, table.rows_total), (vec![&Cell::Number(1), &Cell::Number(0)], 3));
+}
+
+/// The path of each field below `value`, with the names of its types: `work[].ageSeconds`, `number`. The cells of a table have
+/// names and types that its columns tell.
+fn shape(value: &serde_json::Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    use serde_json::Value as Json;
+    let kind = match value {
+        Json::Null => "null",
+        Json::Bool(_) => "true or false",
+        Json::Number(_) => "number",
+        Json::String(text) if text.parse::<jiff::Timestamp>().is_ok() => "time",
+        Json::String(_) => "text",
+        Json::Array(_) => "list",
+        Json::Object(_) => "object",
+    };
+    found.entry(path.to_owned()).or_default().insert(kind);
+    if let Json::Array(items) = value {
+        for item in items {
+            shape(item, &format!("{path}[]"), found);
+        }
+    } else if let (Json::Object(fields), true) = (value, path != "tables[].rows[]") {
+        let of = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        for (name, value) in fields {
+            shape(value, &of(name), found);
+        }
+    }
+}
+
+/// What programs may rely on. Who changes a field's name or type raises [`FORMAT_VERSION`] and says so there.
+#[test]
+fn the_documented_fields_of_status_json_are_all_there_with_their_types_and_no_others() {
+    let (mut found, mut bare) = (BTreeMap::new(), demo());
+    bare.driver = None;
+    bare.configuration = None;
+    bare.find = Some("x".to_owned());
+    let mut accepted = demo();
+    accepted.configuration.as_mut().unwrap().refused = None;
+    for report in [demo(), bare, accepted] {
+        shape(&serde_json::to_value(report).unwrap(), "", &mut found);
+    }
+    // The lists themselves, and the objects in them, are in the paths of their fields.
+    found.retain(|path, types| !path.is_empty() && *types != BTreeSet::from(["object"]) && !types.contains("list"));
+    let documents = include_str!("../../docs/status.md");
+    assert!(
+        documents.contains(&format!("`formatVersion` is {FORMAT_VERSION}.")),
+        "docs/status.md names another version"
+    );
+    let fields = documents.split_once("## Fields").unwrap().1.split("\n## ").next().unwrap();
+    let rows = fields.lines().filter_map(|line| line.strip_prefix("| `")).filter_map(|line| line.split_once("` | "));
+    let documented: BTreeMap<&str, &str> =
+        rows.map(|(path, rest)| (path, rest.split(" | ").next().unwrap_or_default())).collect();
+    for (path, types) in &found {
+        let told =
+            documented.get(path.as_str()).unwrap_or_else(|| panic!("docs/status.md does not name {path}: {types:?}"));
+        let is_told =
+            |kind: &&str| told.split(" or null").next() == Some(kind) || told.ends_with(&format!(" or {kind}"));
+        assert!(types.iter().all(is_told), "docs/status.md says that {path} is {told}: it is {types:?}");
+    }
+    let gone: Vec<_> = documented.keys().filter(|path| !found.contains_key(**path)).collect();
+    assert!(gone.is_empty(), "docs/status.md names what /status.json does not have: {gone:?}");
 }

@@ -128,7 +128,7 @@ async fn a_client_that_never_asks_is_dropped_and_takes_nobodys_place() {
 
 /// A page that no buffer of a connection holds: 8 MiB.
 fn long_page(board: &Board) {
-    board.table("attacher", "A long story", &["words"], || vec![vec!["x".repeat(8 << 20)]]).forever();
+    board.warnings(vec!["x".repeat(8 << 20)]).forever();
 }
 
 #[tokio::test]

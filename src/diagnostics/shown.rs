@@ -17,6 +17,26 @@ pub(super) fn cut(text: &mut String) {
     }
 }
 
+/// A size, as Kubernetes writes it: with the largest binary unit, and one decimal where it is not exact.
+pub(super) struct Bytes(pub(super) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+        let Some((place, unit)) = UNITS.iter().enumerate().rev().find(|(place, _)| self.0 >> (10 * (place + 1)) > 0)
+        else {
+            return write!(f, "{}", self.0);
+        };
+        let size = 1_u64 << (10 * (place + 1));
+        // A tenth is as fine as anyone reads it; rounded down, as nobody may count on more.
+        let tenths = u128::from(self.0 % size) * 10 / u128::from(size);
+        match tenths {
+            0 => write!(f, "{}{unit}", self.0 / size),
+            _ => write!(f, "{}.{tenths}{unit}", self.0 / size),
+        }
+    }
+}
+
 /// An amount of time: seconds in JSON. On the page as kubectl and the configuration write it: `12m20s`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age(pub Duration);
@@ -45,6 +65,7 @@ impl fmt::Display for Age {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         match seconds {
+            0 if self.0.subsec_millis() == 0 => f.write_str("0s"),
             0 => write!(f, "{}ms", self.0.subsec_millis()),
             1..10 => write!(f, "{seconds}.{}s", self.0.subsec_millis() / 100),
             10..60 => write!(f, "{seconds}s"),

@@ -26,6 +26,7 @@
 mod backoff;
 mod cause;
 mod config;
+mod done;
 mod metrics;
 mod state;
 #[cfg(test)]
@@ -39,5 +40,6 @@ mod worker;
 pub use backoff::Backoff;
 pub use cause::{Activation, Cause, Causes, Outcome, epoch_of};
 pub use config::{DriverRetrySection, RetrySection};
+pub use done::DoneItem;
 pub use ticket::Ticket;
 pub use work_queue::{Key, LaneSettings, MakeSpan, QueueSettings, WorkItem, WorkQueue};

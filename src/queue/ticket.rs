@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tracing::Span;
 
 use super::cause::{Causes, Outcome};
+use super::done::DoneItem;
 use super::state::Start;
 use super::work_queue::{Inner, Key};
 
@@ -68,6 +69,20 @@ impl<K: Key> Ticket<K> {
     /// replaced.
     pub fn note(&self, note: impl Into<String>) {
         self.inner.lock().state.note(&self.start.key, self.start.run, note.into());
+    }
+
+    /// The handler has done something for the key, as a past participle: `attached`. The status page shows the last ones. `subject`
+    /// describes the object, which may be gone when somebody reads it.
+    pub fn did(&self, what: &'static str, subject: Option<String>) {
+        let done = DoneItem {
+            key: self.start.key.to_string(),
+            what,
+            subject,
+            at: self.inner.clock.wall(),
+            took: self.age(),
+            attempts: self.start.failures,
+        };
+        self.inner.lock().done.note(done);
     }
 
     /// Waits for `future` without holding a worker of the lane, then for a worker.

@@ -11,6 +11,7 @@ use tracing::Span;
 
 use super::backoff::Backoff;
 use super::cause::{Activation, Outcome};
+use super::done::{Done, DoneItem};
 use super::metrics::QueueMetrics;
 use super::state::{Phase, Slot, State};
 use crate::process::{Clock, Rng};
@@ -86,6 +87,7 @@ pub(super) struct Guarded<K: Key> {
     pub(super) state: State<K, Span>,
     /// Parked runs that wait for a worker.
     pub(super) resumed: BTreeMap<K, Arc<Notify>>,
+    pub(super) done: Done,
 }
 
 impl<K: Key> WorkQueue<K> {
@@ -101,7 +103,7 @@ impl<K: Key> WorkQueue<K> {
             span: settings.span,
             rng,
             origin: clock.now(),
-            guarded: Mutex::new(Guarded { state, resumed: BTreeMap::new() }),
+            guarded: Mutex::new(Guarded { state, resumed: BTreeMap::new(), done: Done::default() }),
         }))
     }
 
@@ -155,6 +157,11 @@ impl<K: Key> WorkQueue<K> {
                 }
             })
             .collect()
+    }
+
+    /// What its handlers have done last, newest first.
+    pub fn done(&self) -> Vec<DoneItem> {
+        self.0.lock().done.items()
     }
 
     /// The queue's name.

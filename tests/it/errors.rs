@@ -301,8 +301,8 @@ async fn the_status_tells_what_runs() {
         let status = world.status(&daemon).await;
         let all = |of: &str| status[of].as_array().cloned().unwrap_or_default();
         let runs = |task: &str| all("tasks").iter().any(|it| it == task);
-        let table = all("tables").into_iter().find(|it| it["title"] == "Calls that change a volume");
-        let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row[0] == handle));
+        let table = all("tables").into_iter().find(|it| it["name"] == "volumeCalls");
+        let calls = table.is_some_and(|it| it["rows"].as_array().unwrap().iter().any(|row| row["volume"] == handle));
         let passes = all("roles").iter().any(|it| it["name"] == "reconciler" && it["facts"][0]["name"] == "last pass");
         (calls && passes && runs("app.csi") && runs("attacher.drift")).then_some(())
     };

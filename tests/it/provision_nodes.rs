@@ -367,8 +367,11 @@ async fn an_entry_of_another_node_stays_until_that_nodes_driver_was_asked() {
 /// The claims that a daemon remembers because it may take them, by name, each with the other node that has it.
 pub(crate) fn remembered(status: &Value) -> Option<BTreeMap<String, String>> {
     let tables = status["tables"].as_array()?;
-    let table = tables.iter().find(|it| it["title"] == "Claims without a node, or of another node")?;
-    let row = |row: &Value| Some((row[0].as_str()?.strip_prefix("default/")?.to_owned(), row[1].as_str()?.to_owned()));
+    let table = tables.iter().find(|it| it["name"] == "otherNodesClaims")?;
+    let row = |row: &Value| {
+        let claim = row["claim"].as_str()?.strip_prefix("default/")?;
+        Some((claim.to_owned(), row["node"].as_str().unwrap_or_default().to_owned()))
+    };
     table["rows"].as_array()?.iter().map(row).collect()
 }
 

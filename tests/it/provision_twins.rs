@@ -176,7 +176,7 @@ async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its
 fn waits(status: &Value, volume: &str) -> bool {
     let tables = status["tables"].as_array().into_iter().flatten();
     let rows = tables.flat_map(|table| table["rows"].as_array().cloned().unwrap_or_default());
-    rows.into_iter().any(|row| row[0] == volume && row[2] == "1")
+    rows.into_iter().any(|row| row["volume"] == volume && row["waiting"] == 1)
 }
 
 fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
@@ -336,9 +336,9 @@ async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
     let name = volume.name_any();
     let waits = |status: &Value| {
         let mut tables = status["tables"].as_array().into_iter().flatten();
-        let table = tables.find(|it| it["title"] == "Volumes waiting to be detached");
+        let table = tables.find(|it| it["name"] == "detachingVolumes");
         let rows = table.and_then(|it| it["rows"].as_array()).cloned().unwrap_or_default();
-        [&name, &twin].iter().all(|volume| rows.iter().any(|row| row[0] == volume.as_str()))
+        [&name, &twin].iter().all(|volume| rows.iter().any(|row| row["volume"] == volume.as_str()))
     };
     world.shows(&daemon, "both wait", waits).await;
     world.assert_untouched(&handle);

@@ -80,8 +80,11 @@ async fn s45_a_snapshot_is_not_deleted_while_volumes_are_made_from_it() {
     // The deletion stands behind both, and not yet at the driver.
     let waits = |status: &Value| {
         let tables = status["tables"].as_array().cloned().unwrap_or_default();
-        let turns = tables.iter().filter(|it| it["title"] == "Calls that restore or delete a snapshot");
-        turns.filter_map(|it| it["rows"].as_array()).flatten().any(|row| row[0] == handle.as_str() && row[2] == "1")
+        let turns = tables.iter().filter(|it| it["name"] == "snapshotCalls");
+        turns
+            .filter_map(|it| it["rows"].as_array())
+            .flatten()
+            .any(|row| row["snapshot"] == handle.as_str() && row["waiting"] == 1)
     };
     world.shows(&daemon, "a deletion that waits", waits).await;
     world.another_is_ready("barrier").await;

@@ -216,10 +216,10 @@ async fn s27_a_content_that_is_deleted_by_hand_and_whose_snapshot_never_was_is_k
     assert!(is_going(&going) && has_finalizer(&going, BOUND) && handle_in(&going) == Some(&*handle));
     let waits = |status: &Value| {
         let tables = status["tables"].as_array().cloned().unwrap_or_default();
-        let rows =
-            tables.iter().filter(|it| it["title"] == "Snapshots that wait").filter_map(|it| it["rows"].as_array());
-        let says =
-            |row: &Value| row[0] == content.as_str() && row.to_string().contains("until its VolumeSnapshot is deleted");
+        let rows = tables.iter().filter(|it| it["name"] == "waitingSnapshots").filter_map(|it| it["rows"].as_array());
+        let says = |row: &Value| {
+            row["content"] == content.as_str() && row.to_string().contains("until its VolumeSnapshot is deleted")
+        };
         rows.flatten().any(says)
     };
     world.shows(&daemon, "why it is kept", waits).await;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_control_plane::diagnostics::{
-    Age, Board, CacheReport, ConfigurationReport, DriverReport, DriverStatus, QueueReport, RoleReport, RoleStatus,
-    StatusReport, WorkReport, serve,
+    Age, Board, CacheReport, Cell, Column, ConfigurationReport, DoneReport, DriverReport, DriverStatus, QueueReport,
+    RoleReport, RoleStatus, StatusReport, Table, WorkReport, serve,
 };
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::telemetry::Meter;
@@ -32,7 +32,24 @@ pub(crate) struct Scene {
 const UPTIME: Duration = Duration::from_secs(5_123);
 
 /// The capacity that the provisioner publishes.
-const ROOM: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
+const CAPACITY: Table = Table {
+    name: "capacity",
+    title: "Capacity by segment",
+    columns: &[
+        Column::text("class", "class"),
+        Column::text("segment", "segment"),
+        Column::bytes("capacityBytes", "capacity"),
+        Column::bytes("largestVolumeBytes", "largest volume"),
+        Column::seconds("askedSeconds", "asked before"),
+        Column::error("lastError", "last error"),
+    ],
+};
+/// A table that has no rows now.
+const DETACHING: Table = Table {
+    name: "detachingVolumes",
+    title: "Volumes waiting to be detached",
+    columns: &[Column::text("volume", "volume"), Column::count("attachments", "attachments")],
+};
 /// The queues, and what is in them.
 const TITLES: [(&str, &str); 6] = [
     ("claims", "Claims in progress"),
@@ -280,22 +297,50 @@ fn furnish(board: &Board, work: &Work) {
             refused: None,
         })
         .forever();
-    board.table("provisioner", "Volumes waiting to be detached", &["volume", "#attachments"], Vec::new).forever();
-    board.table("provisioner", "Capacity by segment", ROOM, room).forever();
+    board.done(done).forever();
+    board.table("provisioner", &DETACHING, Vec::new).forever();
+    board.table("provisioner", &CAPACITY, room).forever();
 }
 
-fn room() -> Vec<Vec<String>> {
+/// What went well in the last minutes.
+fn done() -> Vec<DoneReport> {
+    let ago = |seconds: u64| Clock::system().wall() - Duration::from_secs(seconds);
+    let item = |role: &str, queue: &str, key: &str, subject: Option<&str>, what: &str, seconds, took| DoneReport {
+        role: role.to_owned(),
+        queue: queue.to_owned(),
+        key: key.to_owned(),
+        subject: subject.map(str::to_owned),
+        what: what.to_owned(),
+        at: ago(seconds),
+        took: age(took),
+        attempts: 0,
+    };
+    vec![
+        item("attacher", "csi-attacher-va", "csi-5d1e7a9c", Some("pvc-8c2d55f0 on ip-10-0-1-12"), "attached", 12, 1.4),
+        item("attacher", "csi-attacher-va", "csi-77b0c3e1", Some("pvc-41aa9e37 on ip-10-0-2-40"), "detached", 47, 2.1),
+        item("provisioner", "claims", "web/uploads-3", Some("web/uploads-3: pvc-8c2d55f0"), "provisioned", 14, 3.2),
+        item("provisioner", "volumes", "pvc-0f6b1c22", None, "deleted", 131, 0.8),
+    ]
+}
+
+fn room() -> Vec<Vec<Cell>> {
+    const GIB: u64 = 1 << 30;
     let zones = ["eu-west-1a", "eu-west-1b", "eu-west-1c"];
     let mut rows = Vec::new();
-    for (class, sizes) in [("fast", ["812Gi", "1204Gi", "12Gi"]), ("archive", ["96Ti", "101Ti", ""])] {
+    for (class, sizes) in [("fast", [812, 1204, 12]), ("archive", [98_304, 103_424, 0])] {
         for (zone, size) in zones.iter().zip(sizes) {
             let segment = format!("topology.block.csi.example.com/zone={zone}");
-            let (largest, asked, error) = match size {
-                "" => ("", "", "rpc error: code = DeadlineExceeded desc = the array did not answer within 10 s"),
-                "12Gi" => ("12Gi", "21s", ""),
-                _ => ("500Gi", "21s", ""),
+            let bytes = |size: u64| Cell::Number(size * GIB);
+            let answer = match size {
+                0 => [
+                    Cell::Nothing,
+                    Cell::Nothing,
+                    Cell::Nothing,
+                    "rpc error: code = DeadlineExceeded desc = the array did not answer within 10 s".into(),
+                ],
+                size => [bytes(size), bytes(size.min(500)), age(21.0).0.into(), Cell::Nothing],
             };
-            rows.push([class, &segment, size, largest, asked, error].map(str::to_owned).to_vec());
+            rows.push([class.into(), segment.into()].into_iter().chain(answer).collect());
         }
     }
     rows

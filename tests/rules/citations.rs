@@ -168,7 +168,7 @@ fn specs() -> Specs {
     specs
 }
 
-fn files_below(path: &Path, extensions: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files_below(path: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     if path.is_dir() {
         let mut entries: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
         entries.sort();

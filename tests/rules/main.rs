@@ -7,6 +7,7 @@
 //! catalogue    docs/metrics.md is the catalogue's, and what is exposed is in it
 //! examples     the configurations and flags of the documents
 //! comparison   the parts of benches/compare that need no cluster
+//! status       docs/status.md names the tables of the status page
 //! documents    links, commands, the release, the gates
 //! ```
 
@@ -25,6 +26,7 @@ mod documents;
 mod examples;
 mod layering;
 mod reference;
+mod status;
 
 // Files of others, which know each other from the root: of the comparison, and the lists of regression rows.
 #[path = "../../benches/compare/arithmetic.rs"]

@@ -108,6 +108,17 @@ impl Cached for VolumeAttachment {
         }
     }
 
+    fn whereabouts(&self) -> Option<String> {
+        let volume = self.spec.source.persistent_volume_name.as_deref().unwrap_or("an inline volume");
+        let state = if self.status.attached { "attached to" } else { "not attached to" };
+        (!self.spec.node_name.is_empty()).then(|| format!("{volume} is {state} {}", self.spec.node_name))
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        let error = self.status.detach_error.as_deref().or(self.status.attach_error.as_deref())?;
+        Some(error.message.as_deref().unwrap_or("failed"))
+    }
+
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(volume) = &self.spec.source.persistent_volume_name {
             add(BY_VOLUME, volume);

@@ -210,6 +210,14 @@ impl Cached for PersistentVolumeClaim {
         self.metadata.owner_references = controller.map(|owner| Box::from([owner]));
     }
 
+    fn whereabouts(&self) -> Option<String> {
+        let phase = self.status.phase.as_deref()?;
+        Some(match &self.spec.volume_name {
+            Some(volume) => format!("{phase}, {volume}"),
+            None => phase.to_owned(),
+        })
+    }
+
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         let own = self.metadata.namespace.as_deref().unwrap_or_default();
         let mut keys: Vec<String> = [&self.spec.data_source, &self.spec.data_source_ref]

@@ -137,6 +137,18 @@ impl Cached for VolumeSnapshotContent {
         }
     }
 
+    fn whereabouts(&self) -> Option<String> {
+        let is_ready = self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
+        let state = if is_ready { "ready to use" } else { "not ready to use" };
+        let snapshot = &self.snapshot_ref;
+        (!snapshot.name.is_empty()).then(|| format!("{state}, snapshot {}/{}", snapshot.namespace, snapshot.name))
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        let error = self.status.as_ref()?.error.as_ref()?;
+        Some(error.message.as_deref().unwrap_or("failed"))
+    }
+
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(class) = &self.class_name {
             add(super::BY_CLASS, class);

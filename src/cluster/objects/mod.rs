@@ -124,6 +124,16 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     /// Drops what no role reads, seen from `driver`, and the groups of fields that are not among `fields`.
     fn trim(&mut self, driver: &str, fields: Fields);
 
+    /// Where it is, or how far, in a few words for the status page. `None`: what is kept of it does not say.
+    fn whereabouts(&self) -> Option<String> {
+        None
+    }
+
+    /// Why it fails, if the object says so.
+    fn trouble(&self) -> Option<&str> {
+        None
+    }
+
     /// Tells every look-up under which the object can be found.
     fn index(&self, add: &mut dyn FnMut(IndexName, &str));
 }

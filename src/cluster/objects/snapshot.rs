@@ -40,6 +40,14 @@ impl Cached for VolumeSnapshot {
         self.metadata.creation_timestamp = None;
     }
 
+    fn whereabouts(&self) -> Option<String> {
+        let state = if self.status.ready_to_use == Some(true) { "ready to use" } else { "not ready to use" };
+        Some(match &self.status.bound_content {
+            Some(content) => format!("{state}, {content}"),
+            None => state.to_owned(),
+        })
+    }
+
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 

@@ -285,6 +285,14 @@ impl Cached for PersistentVolume {
         }
     }
 
+    fn whereabouts(&self) -> Option<String> {
+        let phase = self.phase.as_deref()?;
+        Some(match &self.spec.claim_ref {
+            Some(claim) => format!("{phase}, claim {}/{}", claim.namespace, claim.name),
+            None => phase.to_owned(),
+        })
+    }
+
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
         if let Some(uid) = self.spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref()) {
             add(BY_CLAIM, uid);

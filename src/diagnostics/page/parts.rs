@@ -1,12 +1,15 @@
 //! The parts of the daemon: roles and their tables, the driver, caches, queues, the process.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use super::markup::{Text, Tone, badge, chips, code, or_dash, row, table, utc};
 use super::{driver_state, role_state};
 use crate::diagnostics::report::{
-    CacheReport, ConditionReport, DriverReport, QueueReport, RoleReport, StatusReport, TableReport, TaskFailureReport,
+    CacheReport, ConditionReport, DriverReport, QueueReport, RoleReport, StatusReport, TaskFailureReport,
 };
+use crate::diagnostics::shown::Bytes;
+use crate::diagnostics::table::{Cell, ColumnReport, ColumnType, TableReport};
 
 pub(super) fn roles(out: &mut String, roles: &[RoleReport]) {
     const COLUMNS: [&str; 6] = ["role", "state", "leader", "#term", "#term age", "#restarts"];
@@ -39,31 +42,38 @@ pub(super) fn roles(out: &mut String, roles: &[RoleReport]) {
     table(out, "Roles", "", &COLUMNS, &rows, "No role is configured.");
 }
 
-/// A role's own table, whose every word is escaped. A column that is marked as the row's error is shown below the row.
-/// A table without rows is not shown.
+/// A role's own table, whose every word is escaped. The row's error is shown below the row. A table without rows is not shown.
 pub(super) fn own_table(out: &mut String, shown: &TableReport) {
     if shown.rows_total == 0 {
         return;
     }
-    let error = shown.columns.iter().position(|column| column.starts_with('!'));
-    let names: Vec<String> = shown.columns.iter().map(|column| Text(column).to_string()).collect();
-    let is_cell = |index: &usize| Some(*index) != error;
-    let columns: Vec<&str> = (0..names.len()).filter(is_cell).map(|index| names[index].as_str()).collect();
-    let cells = |cells: &Vec<String>| {
-        let texts: Vec<String> = (0..cells.len())
-            .filter(is_cell)
-            .map(|index| or_dash(Some(&cells[index]).filter(|cell| !cell.is_empty()).map(|cell| cell as &dyn Display)))
-            .collect();
+    let (errors, shown_columns): (Vec<_>, Vec<_>) =
+        shown.columns.iter().partition(|column| column.kind == ColumnType::Error);
+    let heading =
+        |column: &&ColumnReport| format!("{}{}", if is_number(column) { "#" } else { "" }, Text(&column.title));
+    let names: Vec<String> = shown_columns.iter().map(heading).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let cells = |cells: &BTreeMap<String, Cell>| {
+        let text = |column: &&ColumnReport| match (cells.get(&column.name), column.kind) {
+            (None | Some(Cell::Nothing), _) => or_dash(None),
+            (Some(Cell::Number(bytes)), ColumnType::Bytes) => Bytes(*bytes).to_string(),
+            (Some(cell), _) => Text(cell).to_string(),
+        };
+        let texts: Vec<String> = shown_columns.iter().map(text).collect();
         let texts: Vec<&dyn Display> = texts.iter().map(|text| text as &dyn Display).collect();
-        let failure = error.and_then(|index| cells.get(index)).filter(|text| !text.is_empty());
-        row(&columns, &texts, "", failure.map(String::as_str))
+        let failure = errors.iter().find_map(|column| cells.get(&column.name)?.text());
+        row(&names, &texts, "", failure)
     };
     let rows: Vec<String> = shown.rows.iter().map(cells).collect();
     let mut note = Text(&shown.role).to_string();
     if shown.rows_total > rows.len() {
         let _ = write!(note, ", the first {} of {}", rows.len(), shown.rows_total);
     }
-    table(out, &Text(&shown.title).to_string(), &note, &columns, &rows, "Nothing to show.");
+    table(out, &Text(&shown.title).to_string(), &note, &names, &rows, "Nothing to show.");
+}
+
+fn is_number(column: &ColumnReport) -> bool {
+    matches!(column.kind, ColumnType::Count | ColumnType::Seconds | ColumnType::Bytes)
 }
 
 pub(super) fn driver(out: &mut String, driver: &DriverReport) {

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::markup::{Text, Tone, badge, or_dash, row, table};
 use crate::diagnostics::backlog::WorkState;
-use crate::diagnostics::report::{Overall, QueueReport, StatusReport, WorkReport};
+use crate::diagnostics::report::{Overall, QueueReport, RoleStatus, StatusReport, WorkReport};
+use crate::diagnostics::table::{Cell, ColumnType, TableReport};
 
 const COLUMNS: [&str; 7] = ["object", "role", "lane", "state", "#age", "#failed tries", "#next try"];
 
@@ -43,15 +44,33 @@ pub(super) fn work(out: &mut String, report: &StatusReport) {
         return;
     }
     // Only a leader knows that there is no work.
+    let leads = report.roles.iter().any(|role| role.state == RoleStatus::Serving);
     let empty = match (&report.find, report.overall) {
+        (Some(_), _) if !report.objects.is_empty() && leads => found_idle(report).to_owned(),
         (Some(_), _) if report.work_total > 0 => {
             format!("None of the {} items in progress matches.", report.work_total)
+        }
+        (Some(_), _) if report.objects.is_empty() && report.done.is_empty() => {
+            "Nothing matches: no object in the caches, and no work in progress.".to_owned()
         }
         (_, Overall::Healthy) => "No work: every volume is in the state that Kubernetes wants.".to_owned(),
         (_, Overall::Standby) => "Another replica leads: this replica does no work.".to_owned(),
         (_, Overall::Starting | Overall::Degraded | Overall::Failing) => "No work in progress.".to_owned(),
     };
     table(out, "In progress", "", &COLUMNS, &[], &empty);
+}
+
+/// What a leader knows about found objects that are in no queue.
+fn found_idle(report: &StatusReport) -> &'static str {
+    let fails = |table: &TableReport| {
+        let mut errors = table.columns.iter().filter(|column| column.kind == ColumnType::Error);
+        errors.any(|column| table.rows.iter().any(|row| row.get(&column.name).is_some_and(|it| *it != Cell::Nothing)))
+    };
+    if report.objects.iter().any(|object| object.last_error.is_some()) || report.tables.iter().any(fails) {
+        "No work in progress for what was found. What fails, or waits, is shown with its reason."
+    } else {
+        "Nothing is wrong with what was found: no work in progress, and no failure."
+    }
 }
 
 /// The total, and how many items are shown.
@@ -71,6 +90,19 @@ fn note(report: &StatusReport, queue: &QueueReport, shown: usize) -> String {
     note
 }
 
+/// A key that users chose is shown first; a key that is a checksum is shown below its subject.
+pub(super) fn object(key: &str, subject: Option<&str>) -> String {
+    let code = format!("<code class=\"key\">{}</code>", Text(key));
+    match (subject, subject.and_then(|subject| subject.strip_prefix(key))) {
+        (Some(_), Some(more)) => {
+            let more = more.trim_start_matches(':').trim_start();
+            format!("<span class=\"subject\">{}</span><span class=\"more\">{}</span>", Text(key), Text(more))
+        }
+        (Some(subject), None) => format!("<span class=\"subject\">{}</span>{code}", Text(subject)),
+        (None, _) => code,
+    }
+}
+
 fn work_row(item: &WorkReport) -> String {
     let state = match item.state() {
         WorkState::Running => Tone::Good,
@@ -78,21 +110,10 @@ fn work_row(item: &WorkReport) -> String {
         WorkState::Delayed | WorkState::Waiting => Tone::Calm,
     };
     let next = item.next_try.map(|age| format!("in {age}"));
-    let key = format!("<code class=\"key\">{}</code>", Text(&item.key));
-    // A key that users chose is shown first; a key that is a checksum is shown below its subject.
-    let more = item.subject.as_deref().and_then(|subject| subject.strip_prefix(&item.key));
-    let object = match (&item.subject, more) {
-        (Some(_), Some(more)) => {
-            let more = more.trim_start_matches(':').trim_start();
-            format!("<span class=\"subject\">{}</span><span class=\"more\">{}</span>", Text(&item.key), Text(more))
-        }
-        (Some(subject), None) => format!("<span class=\"subject\">{}</span>{key}", Text(subject)),
-        (None, _) => key,
-    };
     row(
         &COLUMNS,
         &[
-            &object,
+            &object(&item.key, item.subject.as_deref()),
             &Text(&item.role),
             &Text(&item.lane),
             &badge(state, item.state().word()),

@@ -171,12 +171,19 @@ impl Reconciler for Attachments {
         match ended {
             Ok(()) => {
                 let did_something = state.progress.did_something(state.direction());
-                match state.direction() {
-                    Direction::Attach if did_something => info!(node = first.attachment.node, "attached"),
+                let done = match state.direction() {
+                    Direction::Attach if did_something => {
+                        info!(node = first.attachment.node, "attached");
+                        Some("attached")
+                    }
                     Direction::Detach if did_something && state.progress.skipped.is_none() => {
                         info!(node = first.attachment.node, "detached");
+                        Some("detached")
                     }
-                    Direction::Attach | Direction::Detach => {}
+                    Direction::Attach | Direction::Detach => None,
+                };
+                if let Some(done) = done {
+                    ticket.did(done, Some(first.subject()));
                 }
                 self.0.report_success(ticket, first, did_something);
                 Outcome::Settled

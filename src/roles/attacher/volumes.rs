@@ -89,6 +89,7 @@ impl Reconciler for Volumes {
         cx.confirmed.forget(&written.metadata.uid);
         cx.stores.volumes.apply_own_write(written);
         info!("removed the attacher's finalizer from the volume");
+        attempt.ticket.did("released", None);
         // If it was the last one, the object is gone, and the cache shows it with our finalizer until the watch says so.
         Ok(true)
     }

@@ -80,7 +80,7 @@ impl Controllers {
         subject: impl Fn(&K) -> Option<String> + Send + Sync + 'static,
         handler: impl Fn(Ticket<K>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
     ) {
-        self.shown.push(queues::show(&self.board, self.role, queue, title, subject));
+        self.shown.extend(queues::show(&self.board, self.role, queue, title, subject));
         let (queue, stop) = (queue.clone(), self.term.stopping());
         self.work.push(async move { queue.run(stop, handler).await }.map(Ok).boxed());
     }

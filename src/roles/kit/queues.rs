@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::Span;
 
-use crate::diagnostics::{Age, Board, QueueReport, Registered, WorkReport};
+use crate::diagnostics::{Age, Board, DoneReport, QueueReport, Registered, WorkReport};
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, WorkQueue};
 use crate::roles::role::RoleContext;
 
@@ -23,14 +23,14 @@ pub fn make<K: Key>(
     WorkQueue::new(settings, &cx.meter, cx.clock, cx.rng.clone())
 }
 
-/// Shows `queue` until the returned value is dropped. `title` describes the keys, `subject` the object of a key.
+/// Shows `queue`, and what was done last, until the returned values are dropped. `title` describes the keys, `subject` the object of a key.
 pub fn show<K: Key>(
     board: &Board,
     role: &'static str,
     queue: &WorkQueue<K>,
     title: &'static str,
     subject: impl Fn(&K) -> Option<String> + Send + Sync + 'static,
-) -> Registered {
+) -> [Registered; 2] {
     let summary = {
         let queue = queue.clone();
         move || {
@@ -67,5 +67,21 @@ pub fn show<K: Key>(
             queue.snapshot().into_iter().map(report).collect()
         }
     };
-    board.queue(summary, work)
+    let done = {
+        let queue = queue.clone();
+        move || {
+            let report = |item: crate::queue::DoneItem| DoneReport {
+                role: role.to_owned(),
+                queue: queue.name().to_owned(),
+                key: item.key,
+                subject: item.subject,
+                what: item.what.to_owned(),
+                at: item.at,
+                took: Age(item.took),
+                attempts: item.attempts,
+            };
+            queue.done().into_iter().map(report).collect()
+        }
+    };
+    [board.queue(summary, work), board.done(done)]
 }

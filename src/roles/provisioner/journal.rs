@@ -10,7 +10,7 @@ use tracing::{error, info, warn};
 
 use crate::cluster::rbac::Rule;
 use crate::cluster::{ApiError, Node, ObjectName};
-use crate::diagnostics::Fact;
+use crate::diagnostics::{Cell, Column, Fact, Table};
 use crate::election::Term;
 use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place, Row};
 use crate::process::ErrorChain;
@@ -121,23 +121,49 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
     vec![Fact { name: "journal".to_owned(), value }]
 }
 
-/// The columns of the status page's table of entries.
-pub(super) const COLUMNS: &[&str] = &["claim", "volume", "#age, seconds", "#attempts", "!last error"];
+/// The status page's table of entries.
+pub(super) const TABLE: Table = Table {
+    name: "journal",
+    title: "Journal",
+    columns: &[
+        Column::text("claim", "claim"),
+        Column::text("volume", "volume"),
+        Column::seconds("ageSeconds", "age"),
+        Column::count("failedTries", "failed tries"),
+        Column::error("lastError", "last error"),
+    ],
+};
 
-/// The columns of the status page's table of entries that the daemon does not act on.
-pub(super) const LEFT_COLUMNS: &[&str] = &["claim", "volume", "#age, seconds", "why it is left alone", "what to do"];
+/// The status page's table of entries that the daemon does not act on.
+pub(super) const LEFT_TABLE: Table = Table {
+    name: "leftOverVolumes",
+    title: "Volumes that may be left over",
+    columns: &[
+        Column::text("claim", "claim"),
+        Column::text("volume", "volume"),
+        Column::seconds("ageSeconds", "age"),
+        Column::text("why", "why it is left alone"),
+        Column::text("whatToDo", "what to do"),
+    ],
+};
 
 /// The entries that the daemon does not act on, the oldest first.
-pub(super) fn left_rows(journal: &Journal<Entry>, now: Timestamp) -> Vec<Vec<String>> {
+pub(super) fn left_rows(journal: &Journal<Entry>, now: Timestamp) -> Vec<Vec<Cell>> {
     let row = |LeftRow { segment, entry, because }: LeftRow<Entry>| {
         let why = match because {
             LeftReason::Unproven => "its claim is gone, and nothing proves that no PersistentVolume was stored for it",
             LeftReason::Appeared => "it has appeared in the journal, and no daemon has written it",
             LeftReason::Foreign => "it is a copy: it was not written for this ConfigMap",
         };
-        let age = now.duration_since(entry.at).as_secs().max(0);
+        let age = Duration::try_from(now.duration_since(entry.at)).unwrap_or_default();
         let remedy = journal::remedy(&segment, &entry.key);
-        vec![entry.content.key().to_string(), volume_of(&entry.content), age.to_string(), why.to_owned(), remedy]
+        vec![
+            entry.content.key().to_string().into(),
+            volume_of(&entry.content).into(),
+            age.into(),
+            why.into(),
+            remedy.into(),
+        ]
     };
     journal.left().into_iter().map(row).collect()
 }
@@ -148,17 +174,17 @@ fn volume_of(entry: &Entry) -> String {
 }
 
 /// The entries, the oldest first.
-pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Vec<Vec<String>> {
+pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Vec<Vec<Cell>> {
     let queued = claims.snapshot();
     let row = |entry: Row<Entry>| {
         let key = entry.content.key();
         let item = queued.iter().find(|item| item.key == key);
         vec![
-            key.to_string(),
-            entry.content.request.volume_name.clone(),
-            entry.age.as_secs().to_string(),
-            item.map_or(0, |item| item.attempts).to_string(),
-            item.and_then(|item| item.note.clone()).unwrap_or_default(),
+            key.to_string().into(),
+            entry.content.request.volume_name.clone().into(),
+            entry.age.into(),
+            item.map_or(0, |item| item.attempts).into(),
+            item.and_then(|item| item.note.clone()).into(),
         ]
     };
     journal.entries().into_iter().map(row).collect()

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
 use crate::csi::DriverState;
+use crate::diagnostics::{Column, Table};
 use crate::election::Term;
 use crate::journal::{Journal, Opened};
 use crate::process::watch;
@@ -42,6 +43,23 @@ use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::{NodeTopology, TopologyWarnings};
 use crate::roles::provisioner::triggers::Queues;
+
+/// The volumes whose deletion waits for their detach.
+const DETACHING: Table = Table {
+    name: "detachingVolumes",
+    title: "Volumes waiting to be detached",
+    columns: &[Column::text("volume", "volume"), Column::count("attachments", "attachments")],
+};
+/// The claims that this node's daemon may take, and does not have.
+const OTHER_CLAIMS: Table = Table {
+    name: "otherNodesClaims",
+    title: "Claims without a node, or of another node",
+    columns: &[
+        Column::text("claim", "claim"),
+        Column::text("node", "node"),
+        Column::seconds("nextLookSeconds", "looks again in"),
+    ],
+};
 
 /// The name of the queue of data sources.
 const QUEUE_SOURCES: &str = "sources";
@@ -166,10 +184,10 @@ impl Provisioner {
         controllers.show(role.board.facts(NAME, move || journal::facts(&shown)));
         let (shown, claims) = (journal.clone(), queues.claims.clone());
         let rows = move || journal::rows(&shown, &claims);
-        controllers.show(role.board.table(NAME, "Journal", journal::COLUMNS, rows));
+        controllers.show(role.board.table(NAME, &journal::TABLE, rows));
         let (shown, clock) = (journal.clone(), cx.scope.clock);
         let rows = move || journal::left_rows(&shown, clock.wall());
-        controllers.show(role.board.table(NAME, "Volumes that may be left over", journal::LEFT_COLUMNS, rows));
+        controllers.show(role.board.table(NAME, &journal::LEFT_TABLE, rows));
         if cx.deployment.local().is_some() {
             let cx = Arc::clone(cx);
             controllers.task("lost nodes", async move { cx.delete_lost_journals().await });
@@ -179,25 +197,17 @@ impl Provisioner {
     /// The tables of the status page.
     fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
         let of_detaching = Arc::clone(cx);
-        controllers.show(role.board.table(
-            NAME,
-            "Volumes waiting to be detached",
-            &["volume", "#attachments"],
-            move || {
-                let all = of_detaching.deletions.detaching.all();
-                all.into_iter().map(|(volume, attachments)| vec![volume, attachments.to_string()]).collect()
-            },
-        ));
+        controllers.show(role.board.table(NAME, &DETACHING, move || {
+            let all = of_detaching.deletions.detaching.all();
+            all.into_iter().map(|(volume, attachments)| vec![volume.into(), attachments.into()]).collect()
+        }));
         if cx.deployment.local().is_none() {
             return;
         }
         let of_nodes = Arc::clone(cx);
-        controllers.show(role.board.table(
-            NAME,
-            "Claims without a node, or of another node",
-            &["claim", "node", "#looks again in, seconds"],
-            move || of_nodes.deployment.local().map(|local| local.rows(of_nodes.scope.clock.now())).unwrap_or_default(),
-        ));
+        controllers.show(role.board.table(NAME, &OTHER_CLAIMS, move || {
+            of_nodes.deployment.local().map(|local| local.rows(of_nodes.scope.clock.now())).unwrap_or_default()
+        }));
     }
 
     /// Which claims are for this daemon. With one daemon per node, the driver is asked for the node's topology. `None`:

@@ -36,7 +36,7 @@ use super::predicates;
 use super::triggers::Queue;
 use super::turn::Turns;
 use super::unknown::of_claim;
-use super::waiting::Waiting;
+use super::waiting::{self, Waiting};
 
 /// The pause between two calls of `NodeGetCapabilities`.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -276,6 +276,5 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
         let cx = Arc::clone(cx);
         move || cx.waiting.rows()
     };
-    let columns = &["claim", "change", "waits for", "#since", "!why"];
-    controllers.show(role.board.table(NAME, "Claims waiting for a change of their volume", columns, rows));
+    controllers.show(role.board.table(NAME, &waiting::TABLE, rows));
 }

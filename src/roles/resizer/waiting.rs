@@ -2,16 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::cluster::ObjectName;
-use crate::process::{Clock, duration};
+use crate::diagnostics::{Cell, Column, Table};
+use crate::process::Clock;
 use crate::telemetry::Meter;
 
 use super::memory::Job;
 use super::metrics;
+
+/// The status page's table.
+pub const TABLE: Table = Table {
+    name: "waitingChanges",
+    title: "Claims waiting for a change of their volume",
+    columns: &[
+        Column::text("claim", "claim"),
+        Column::text("change", "change"),
+        Column::text("waitsFor", "waits for"),
+        Column::seconds("waitingSeconds", "since"),
+        Column::error("why", "why"),
+    ],
+};
 
 /// What a claim waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,20 +111,18 @@ impl Waiting {
     }
 
     /// The rows of the status page, those that have waited longest first.
-    pub fn rows(&self) -> Vec<Vec<String>> {
+    pub fn rows(&self) -> Vec<Vec<Cell>> {
         let now = self.clock.now();
         let claims = self.lock();
         let mut entries: Vec<(&Entry, Job)> = claims.iter().map(|((_, job), entry)| (entry, *job)).collect();
         entries.sort_by_key(|(entry, _)| entry.since);
         let row = |(entry, job): (&Entry, Job)| {
-            let waited = now.saturating_duration_since(entry.since).as_secs();
-            let trouble = if entry.reason.is_trouble() { entry.says.clone() } else { String::new() };
             vec![
-                entry.claim.to_string(),
-                job.label().to_owned(),
-                entry.reason.label().to_owned(),
-                duration::format(Duration::from_secs(waited)),
-                trouble,
+                entry.claim.to_string().into(),
+                job.label().into(),
+                entry.reason.label().into(),
+                now.saturating_duration_since(entry.since).into(),
+                entry.reason.is_trouble().then(|| entry.says.clone()).into(),
             ]
         };
         entries.into_iter().map(row).collect()
@@ -133,13 +144,21 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_that_waits_for_something_else_begins_to_wait_anew() {
         let waiting = Waiting::new(Meter::new(), "demo".to_owned(), Clock::system());
         let claim = ObjectName::namespaced("shop", "data");
-        let rows = || waiting.rows().into_iter().map(|row| row[2..].join(" ")).collect::<Vec<_>>();
+        let rows = || {
+            waiting
+                .rows()
+                .into_iter()
+                .map(|row| row[2..].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
         waiting.note(&claim, "u1", Job::Expand, Reason::Backoff, "no room");
         tokio::time::advance(Duration::from_secs(70)).await;
         waiting.note(&claim, "u1", Job::Expand, Reason::Backoff, "still no room");

@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::cluster::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::csi::SnapshotActivity;
-use crate::diagnostics::{Age, Fact};
+use crate::diagnostics::{Column, Fact, Table};
 use crate::election::Term;
 use crate::roles::kit::Controllers;
 use crate::roles::role::{Role, RoleContext, RoleError};
@@ -18,10 +18,21 @@ use super::config::SnapshotterSection;
 use super::content::across::Across;
 use super::content::context::{Context, Stores};
 use super::content::request::NameRule;
-use super::content::triggers;
+use super::content::{triggers, waiting};
 use super::group::presence::Presence;
 use super::lane::{self, Lane, Shared};
 use super::names;
+
+/// The calls of which only some may run at the same time.
+const SNAPSHOT_CALLS: Table = Table {
+    name: "snapshotCalls",
+    title: "Calls that restore or delete a snapshot",
+    columns: &[
+        Column::text("snapshot", "snapshot"),
+        Column::seconds("runningSeconds", "running for"),
+        Column::count("waiting", "waiting"),
+    ],
+};
 
 /// Why a daemon of a node cannot serve.
 const NO_NODE: &str =
@@ -194,20 +205,17 @@ fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &S
         let waiting = Arc::clone(&shared.waiting);
         move || waiting.rows()
     };
-    let columns = &["content", "snapshot", "operation", "waits for", "#since", "!why"];
-    controllers.show(role.board.table(NAME, "Snapshots that wait", columns, rows));
+    controllers.show(role.board.table(NAME, &waiting::TABLE, rows));
     let turns = {
         let locks = cx.scope.snapshot_locks.clone();
         move || {
             let row = |activity: SnapshotActivity| {
-                let running = activity.running_for.map(|time| Age(time).to_string()).unwrap_or_default();
-                vec![activity.snapshot_id, running, activity.waiting.to_string()]
+                vec![activity.snapshot_id.into(), activity.running_for.into(), activity.waiting.into()]
             };
             locks.snapshot().into_iter().map(row).collect()
         }
     };
-    let columns = &["snapshot", "#running for", "#waiting"];
-    controllers.show(role.board.table(NAME, "Calls that restore or delete a snapshot", columns, turns));
+    controllers.show(role.board.table(NAME, &SNAPSHOT_CALLS, turns));
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::desired::{ClassFilter, Desired, Slot};
 use super::diff::{Capacity, ObjectTemplate, Write, plan, slot_of};
-use crate::cluster::{Change, CsiStorageCapacity, ObjectName, StorageClass, quantity};
+use crate::cluster::{Change, CsiStorageCapacity, ObjectName, StorageClass};
+use crate::diagnostics::Cell;
 use crate::roles::provisioner::topology::Segment;
 
 /// The driver's last answer for a slot.
@@ -166,20 +167,22 @@ impl Index {
     }
 
     /// For the status page: class, segment, capacity, largest volume, age of the answer in seconds, last error.
-    pub fn rows(&self, now: Instant) -> Vec<[String; 6]> {
+    pub fn rows(&self, now: Instant) -> Vec<Vec<Cell>> {
         let mut slots: Vec<Slot> = self.desired.all().collect();
         slots.sort();
         let row = |slot: &Slot| {
             let reading = self.readings.get(slot);
             let answer = reading.and_then(|reading| reading.capacity.as_ref());
             let maximum = answer.and_then(|(_, capacity)| capacity.maximum_volume_size);
-            [
-                slot.class.to_string(),
-                slot.segment.to_string(),
-                answer.map(|(_, capacity)| quantity::format_bytes(capacity.available)).unwrap_or_default(),
-                maximum.map(quantity::format_bytes).unwrap_or_default(),
-                answer.map(|(at, _)| format!("{}s", now.saturating_duration_since(*at).as_secs())).unwrap_or_default(),
-                reading.and_then(|reading| reading.error.clone()).unwrap_or_default(),
+            // The driver's answer with a negative size was refused.
+            let bytes = |bytes: i64| Cell::Number(bytes.unsigned_abs());
+            vec![
+                slot.class.to_string().into(),
+                slot.segment.to_string().into(),
+                answer.map(|(_, capacity)| bytes(capacity.available)).into(),
+                maximum.map(bytes).into(),
+                answer.map(|(at, _)| now.saturating_duration_since(*at)).into(),
+                reading.and_then(|reading| reading.error.clone()).into(),
             ]
         };
         slots.iter().map(row).collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tracing::{info, info_span, warn};
 
-use crate::diagnostics::Registered;
+use crate::diagnostics::{Cell, Column, Registered, Table};
 use crate::process::error_chain;
 use crate::queue::{Backoff, WorkQueue};
 use crate::roles::kit::{Controllers, queues};
@@ -26,8 +26,19 @@ use super::{labels, owner, triggers};
 /// The pause between two updates of the metrics.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
 
-const TITLE: &str = "Capacity by segment";
-const COLUMNS: &[&str] = &["class", "segment", "#capacity", "#largest volume", "#asked", "!last error"];
+/// The status page's table.
+const TABLE: Table = Table {
+    name: "capacity",
+    title: "Capacity by segment",
+    columns: &[
+        Column::text("class", "class"),
+        Column::text("segment", "segment"),
+        Column::bytes("capacityBytes", "capacity"),
+        Column::bytes("largestVolumeBytes", "largest volume"),
+        Column::seconds("askedSeconds", "asked before"),
+        Column::error("lastError", "last error"),
+    ],
+};
 
 /// The queue of the slots to refresh.
 pub fn queue(role: &RoleContext, section: &CapacitySection, backoff: Backoff) -> WorkQueue<Slot> {
@@ -95,9 +106,9 @@ async fn serve(
     let cx = &shared.cx;
     let subject = |slot: &Slot| Some(slot.segment.to_string());
     controllers.reconcile(&cx.queue, "Capacity to ask for", subject, Refresher(Arc::clone(&shared)));
-    controllers.show(cx.board.table(NAME, TITLE, COLUMNS, {
+    controllers.show(cx.board.table(NAME, &TABLE, {
         let shared = Arc::clone(&shared);
-        move || shared.index().rows(shared.cx.scope.clock.now()).into_iter().map(Vec::from).collect()
+        move || shared.index().rows(shared.cx.scope.clock.now())
     }));
     triggers::follow(&mut controllers, &shared);
     controllers.task("capacity.poll", triggers::poll(Arc::clone(&shared)));
@@ -129,9 +140,8 @@ async fn find_owner(cx: &CapacityContext) -> Option<OwnerReference> {
 }
 
 fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
-    cx.board.table(NAME, TITLE, COLUMNS, move || {
-        vec![vec!["-".to_owned(), "-".to_owned(), String::new(), String::new(), String::new(), reason()]]
-    })
+    let nothing = [Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing];
+    cx.board.table(NAME, &TABLE, move || vec![nothing.iter().cloned().chain([reason().into()]).collect()])
 }
 
 /// Updates the metrics after changes, at most once per [`COUNT_PAUSE`].

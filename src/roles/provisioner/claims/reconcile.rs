@@ -162,7 +162,7 @@ impl Reconciler for ClaimReconciler {
         }
         let error = match ended {
             Ok(End::Provisioned) => {
-                self.look(&state).tell_success(&now);
+                self.look(&state).tell_success(&now, ticket);
                 self.settle(state);
                 cx.dismiss(&now.claim);
                 cx.forget(key);

@@ -116,7 +116,7 @@ impl Look<'_> {
     }
 
     /// The claim has its volume.
-    pub(super) fn tell_success(&self, now: &Observed) {
+    pub(super) fn tell_success(&self, now: &Observed, ticket: &Ticket<ClaimKey>) {
         self.tell_resumed("found");
         let (cx, claim) = (self.cx, &now.claim);
         cx.sources_may_be_free(claim);
@@ -133,6 +133,7 @@ impl Look<'_> {
             seconds = took.as_secs_f64(),
             "provisioned"
         );
+        ticket.did("provisioned", Some(format!("{}: {name}", ticket.key())));
         match success.volume.affinity.as_deref() {
             Some(segments) => cx.capacity.invalidate_segments(segments),
             None => cx.capacity.invalidate(&class),

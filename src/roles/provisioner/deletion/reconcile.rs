@@ -209,6 +209,7 @@ impl Reconciler for DeletionReconciler {
                     let class = state.first.spec.storage_class_name.as_deref().unwrap_or_default();
                     cx.reporter.deleted(class, took);
                     cx.tell_deleted(&state.first);
+                    ticket.did("deleted", None);
                 }
                 Outcome::Settled
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
+use crate::diagnostics::Cell;
 use crate::process::Rng;
 
 use super::contention::{Contention, Holder, Manners, Sight, Verdict};
@@ -187,10 +188,9 @@ impl LocalNode {
 
     /// The claims that this node may take, and the claims that other nodes own: each with that node and the seconds
     /// until the next look.
-    pub fn rows(&self, now: Instant) -> Vec<Vec<String>> {
+    pub fn rows(&self, now: Instant) -> Vec<Vec<Cell>> {
         let row = |(claim, node, wait): (&ClaimKey, Option<&str>, Option<Duration>)| {
-            let seconds = wait.unwrap_or_default().as_secs();
-            vec![claim.to_string(), node.unwrap_or_default().to_owned(), seconds.to_string()]
+            vec![claim.to_string().into(), node.into(), wait.into()]
         };
         self.races().all(self.since(now)).map(row).collect()
     }

@@ -213,6 +213,7 @@ impl Reconciler for SourceReconciler {
             Ok(End::Left) => Outcome::Settled,
             Ok(End::Released) => {
                 info!(source = %key, "removed the protection finalizer from the data source");
+                ticket.did("unprotected", None);
                 Outcome::Settled
             }
             Err(error) => {

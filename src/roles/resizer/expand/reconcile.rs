@@ -179,6 +179,9 @@ impl Reconciler for Expansions {
         match ended {
             Ok(End::Settled) => {
                 cx.report_settled(&uid, Job::Expand);
+                if did_something {
+                    ticket.did("expanded", Some(now.name().to_string()));
+                }
                 cx.in_use.unmark(&key.claim, &uid);
                 Outcome::Settled
             }

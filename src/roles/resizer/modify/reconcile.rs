@@ -208,6 +208,9 @@ impl Reconciler for Modifications {
         match ended {
             Ok(End::Settled) => {
                 cx.report_settled(&uid, Job::Modify);
+                if did_something {
+                    ticket.did("modified", Some(now.name().to_string()));
+                }
                 Outcome::Settled
             }
             Ok(End::Waits(wait)) => self.conclude_wait(ticket, &now, &wait),

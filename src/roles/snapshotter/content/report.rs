@@ -113,16 +113,26 @@ impl<K: Content> Context<K> {
                 [("driver_name", self.scope.driver_name.as_str()), ("operation", K::NAMES.operation(operation))];
             self.scope.meter.histogram(&metrics::SNAPSHOT_DURATION, &labels).record(time.as_secs_f64());
         };
+        let did = |what: &'static str| {
+            let owner = self.find(ticket.key()).map(|now| {
+                let owner = now.content.owner();
+                format!("{}/{}", owner.namespace, owner.name)
+            });
+            ticket.did(what, owner);
+        };
         if state.has_cut {
             took(Operation::Create, ticket.age());
+            did("taken");
         }
         if state.has_become_ready {
             let since = self.memory.no_longer_unready(&state.uid);
             let waited = since.map(|since| self.scope.clock.now().saturating_duration_since(since));
             took(Operation::Ready, waited.unwrap_or_default());
+            did("ready to use");
         }
         if state.has_deleted {
             took(Operation::Delete, ticket.age());
+            did("deleted");
         }
         self.show_unanswered();
     }

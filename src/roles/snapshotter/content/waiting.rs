@@ -8,12 +8,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::EventTarget;
-use crate::process::{Clock, duration};
+use crate::diagnostics::{Cell, Column, Table};
+use crate::process::Clock;
 use crate::roles::snapshotter::metrics;
 use crate::telemetry::Meter;
 
 /// A content that waits longer has an Event that says what for.
 const WORTH_AN_EVENT: Duration = Duration::from_secs(60);
+/// The status page's table.
+pub const TABLE: Table = Table {
+    name: "waitingSnapshots",
+    title: "Snapshots that wait",
+    columns: &[
+        Column::text("content", "content"),
+        Column::text("snapshot", "snapshot"),
+        Column::text("operation", "operation"),
+        Column::text("waitsFor", "waits for"),
+        Column::seconds("waitingSeconds", "since"),
+        Column::error("why", "why"),
+    ],
+};
 /// The operations, as metrics call them.
 const OPERATIONS: [&str; 5] = ["create", "ready", "delete", "group_create", "group_delete"];
 
@@ -132,20 +146,19 @@ impl Waiting {
     }
 
     /// The rows of the status page, those that have waited longest first.
-    pub fn rows(&self) -> Vec<Vec<String>> {
+    pub fn rows(&self) -> Vec<Vec<Cell>> {
         let now = self.clock.now();
         let contents = self.lock();
         let mut entries: Vec<&Entry> = contents.values().collect();
         entries.sort_by_key(|entry| entry.since);
         let row = |entry: &Entry| {
-            let waited = now.saturating_duration_since(entry.since).as_secs();
             vec![
-                entry.who.name.clone(),
-                entry.who.owner.clone(),
-                entry.operation.to_owned(),
-                entry.reason.label().to_owned(),
-                duration::format(Duration::from_secs(waited)),
-                entry.says.clone(),
+                entry.who.name.clone().into(),
+                entry.who.owner.clone().into(),
+                entry.operation.into(),
+                entry.reason.label().into(),
+                now.saturating_duration_since(entry.since).into(),
+                entry.says.clone().into(),
             ]
         };
         entries.into_iter().map(row).collect()
@@ -184,7 +197,13 @@ mod tests {
     async fn what_waits_for_a_minute_is_told_once_and_a_failure_has_events_of_its_own() {
         let waiting = Waiting::new(Meter::new(), "demo".to_owned(), Clock::system());
         let who = || Who { uid: "u".into(), name: "n".into(), owner: "shop/s".into(), targets: Vec::new() };
-        let rows = || waiting.rows().into_iter().map(|row| row[2..].join(" ")).collect::<Vec<_>>();
+        let rows = || {
+            waiting
+                .rows()
+                .into_iter()
+                .map(|row| row[2..].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
         waiting.note(who(), "ready", Reason::NotReady, "uploading");
         assert!(waiting.worth_an_event().is_empty());
         tokio::time::advance(Duration::from_secs(70)).await;
