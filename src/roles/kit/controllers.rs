@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, select_all, try_join_all};
 use tracing::debug;
 
 use crate::cluster::{Cache, Cached, Change, Subscription};
-use crate::diagnostics::{Board, Registered};
+use crate::diagnostics::{Board, Cell, Registered, Table};
 use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Key, Outcome, Ticket, WorkQueue};
@@ -121,13 +121,8 @@ impl Controllers {
     }
 
     /// Keeps a table of the role on the status page for as long as the term lasts.
-    pub fn show_table(
-        &mut self,
-        title: &'static str,
-        columns: &'static [&'static str],
-        rows: impl Fn() -> Vec<Vec<String>> + Send + Sync + 'static,
-    ) {
-        self.shown.push(self.board.table(self.role, title, columns, rows));
+    pub fn show_table(&mut self, table: &'static Table, rows: impl Fn() -> Vec<Vec<Cell>> + Send + Sync + 'static) {
+        self.shown.push(self.board.table(self.role, table, rows));
     }
 
     /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics

@@ -7,15 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::{debug, warn};
 
 use crate::cluster::{Cached, Change, ObjectName, PersistentVolume};
+use crate::diagnostics::{Cell, Column, Table};
 use crate::process::Clock;
 
 use super::controllers::Controllers;
 use super::report::FailureLog;
 
-/// The title of the table on the status page.
-const TITLE: &str = "Values that are not known";
-/// Its columns.
-const COLUMNS: &[&str] = &["object", "field", "value", "what follows"];
+/// The status page's table.
+const TABLE: Table = Table {
+    name: "unknownValues",
+    title: "Values that are not known",
+    columns: &[
+        Column::text("object", "object"),
+        Column::text("field", "field"),
+        Column::text("value", "value"),
+        Column::text("follows", "what follows"),
+    ],
+};
 
 /// The access modes of volumes and claims.
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
@@ -78,7 +86,7 @@ impl UnknownValues {
             let values = Arc::clone(&values);
             move || values.rows()
         };
-        controllers.show_table(TITLE, COLUMNS, rows);
+        controllers.show_table(&TABLE, rows);
         values
     }
 
@@ -127,16 +135,16 @@ impl UnknownValues {
     }
 
     /// The rows of the status page.
-    fn rows(&self) -> Vec<Vec<String>> {
+    fn rows(&self) -> Vec<Vec<Cell>> {
         let objects = self.lock();
         let row = |seen: &Seen, value: &UnknownValue| {
             let object = format!("{} {}", seen.kind, seen.name);
             vec![object, value.field.to_owned(), value.value.clone(), value.follows.to_owned()]
         };
-        let rows = |seen: &Seen| seen.values.iter().map(|value| row(seen, value)).collect::<Vec<_>>();
+        let rows = |seen: &Seen| seen.values.iter().map(|value| row(seen, value)).collect::<Vec<Vec<String>>>();
         let mut rows: Vec<_> = objects.values().flat_map(rows).collect();
         rows.sort();
-        rows
+        rows.into_iter().map(|row| row.into_iter().map(Cell::from).collect()).collect()
     }
 
     /// A thousand objects with the same value are a warning for each step of a back-off, and lines at level debug.
@@ -182,7 +190,13 @@ mod tests {
     async fn a_value_is_told_once_for_its_object_and_shown_for_as_long_as_the_object_has_it() {
         let (values, warnings) = (values(), Warnings::begin());
         let look = values.of(of_served_volume);
-        let shown = || values.rows().into_iter().map(|row| row[..3].join(" ")).collect::<Vec<_>>();
+        let shown = || {
+            values
+                .rows()
+                .into_iter()
+                .map(|row| row[..3].iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+        };
         let odd = volume("a", "Tape");
         look(&change(None, Some(&odd)));
         look(&change(Some(&odd), Some(&merged(odd.clone(), json!({ "metadata": { "resourceVersion": "2" } })))));
