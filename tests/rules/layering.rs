@@ -61,7 +61,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry::TelemetrySection",
         ],
     ),
-    ("cli", &["config", "process::duration"]),
+    ("cli", &["config", "process::build", "process::duration"]),
     // `role.rs`, `wiring.rs` and the list itself.
     (
         "roles",
