@@ -48,7 +48,7 @@ pub struct StatusReport {
     pub queues: Vec<QueueReport>,
     /// The search in the work items and tables (all its words). `None`: no search.
     pub find: Option<String>,
-    /// The cached objects that the search finds: at most [`DONE_SHOWN`]. Empty without a search.
+    /// The cached objects that the search finds: at most `DONE_SHOWN`. Empty without a search.
     pub objects: Vec<ObjectReport>,
     /// The number of all cached objects that the search finds.
     pub objects_total: usize,
@@ -61,7 +61,7 @@ pub struct StatusReport {
     pub work_failing: usize,
     /// The work items by state; the numbers add up to `work_total`.
     pub work_states: WorkCounts,
-    /// What was done last, newest first: at most [`DONE_SHOWN`] of each role, of those that match the search.
+    /// What was done last, newest first: at most `DONE_SHOWN` of each role, of those that match the search.
     pub done: Vec<DoneReport>,
     /// The tasks that run.
     pub tasks: Vec<String>,
