@@ -139,6 +139,8 @@ pub const CLAIM_ANNOTATIONS: &[&str] = &[
     ANNOTATION_MIGRATED_TO,
 ];
 
+/// The annotations that name the node that was selected for a claim, the new one first.
+pub const SELECTED_NODE_ANNOTATIONS: &[&str] = &[ANNOTATION_SELECTED_NODE, ANNOTATION_ALPHA_SELECTED_NODE];
 /// The annotations that a resizer reads on a claim besides.
 pub const RESIZED_CLAIM_ANNOTATIONS: &[&str] = &[ANNOTATION_STORAGE_RESIZER, ANNOTATION_EXPANSION_NOT_REQUIRED];
 /// The annotations that a resizer reads on a PersistentVolume besides.

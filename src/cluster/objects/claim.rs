@@ -2,7 +2,7 @@
 //!
 //! Ours are those that name our driver as their provisioner, or as what took their in-tree provisioner over. Of another's claim stays what a clone of it must know: size, mode, volume, phase.
 //! Of any claim with a volume stays what a resizer and a health monitor read, if they are hosted; of any claim its controller, if an
-//! attach/detach controller is.
+//! attach/detach controller is. Of ours with a volume stays the selected node, if each node has a provisioner.
 //! Annotations are all kept while a volume is to be made for the claim: a class may ask for any of them.
 
 use serde::Deserialize;
@@ -184,7 +184,8 @@ impl PersistentVolumeClaim {
         let is_said = self.metadata.annotation(names::ANNOTATION_STORAGE_PROVISIONER).is_some();
         let unread = if is_said { names::ANNOTATION_BETA_STORAGE_PROVISIONER } else { "" };
         let more = if is_resized { names::RESIZED_CLAIM_ANNOTATIONS } else { &[] };
-        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(more).copied().filter(|key| *key != unread);
+        let node = if ours && fields.contains(Fields::SELECTED_NODE) { names::SELECTED_NODE_ANNOTATIONS } else { &[] };
+        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(more).chain(node).copied().filter(|key| *key != unread);
         let wanted: Vec<&str> = wanted.collect();
         trim_meta(&mut self.metadata, &wanted);
         self.spec.data_source = None;

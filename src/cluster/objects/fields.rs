@@ -22,6 +22,9 @@ impl Fields {
     /// What a translation reads of the in-tree volumes and classes whose successor is our driver (migration spec 11). For any other
     /// driver this is nothing.
     pub const MIGRATION: Self = Self(8);
+    /// What the provisioner of a node reads of our claims that have a volume: the node that was selected. A volume that the driver creates
+    /// for a claim of another node is not the claim's, also once the claim is bound.
+    pub const SELECTED_NODE: Self = Self(16);
 
     /// Whether all of `other` is among these.
     pub fn contains(self, other: Self) -> bool {

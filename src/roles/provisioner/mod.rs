@@ -95,7 +95,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
     let per_node = section.node_deployment.enabled;
     let stores = context::Stores {
-        claims: wiring.cache(),
+        claims: wiring.cache_with(if per_node { Fields::SELECTED_NODE } else { Fields::NONE }),
         volumes: wiring.cache_with(Fields::MIGRATION),
         classes: wiring.cache_with(Fields::MIGRATION),
         attachments: wiring.cache(),

@@ -19,14 +19,22 @@ fn read<K: DeserializeOwned>(object: Value) -> K {
 }
 
 fn trimmed<K: Cached>(object: Value) -> K {
+    trimmed_to(object, Fields::NONE)
+}
+
+fn trimmed_to<K: Cached>(object: Value, fields: Fields) -> K {
     let mut object: K = read(object);
-    object.trim("demo", Fields::NONE);
+    object.trim("demo", fields);
     object
 }
 
 /// A claim in `shop` with an annotation of its user's, made by `provisioner`.
 fn claim(provisioner: &str, finalizers: &[&str], volume: &str) -> PersistentVolumeClaim {
-    trimmed(json!({
+    trimmed(full_claim(provisioner, finalizers, volume))
+}
+
+fn full_claim(provisioner: &str, finalizers: &[&str], volume: &str) -> Value {
+    json!({
         "metadata": { "name": "data", "namespace": "shop", "uid": "c1", "resourceVersion": "7", "labels": { "a": "b" },
             "finalizers": finalizers, "annotations": { "volume.kubernetes.io/storage-provisioner": provisioner,
             "volume.kubernetes.io/selected-node": "node-1", "team": "blue" } },
@@ -35,7 +43,7 @@ fn claim(provisioner: &str, finalizers: &[&str], volume: &str) -> PersistentVolu
             "dataSource": { "kind": "PersistentVolumeClaim", "name": "old" },
             "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "old" } },
         "status": { "phase": "Pending", "accessModes": ["ReadWriteOnce"] },
-    }))
+    })
 }
 
 fn url<K: Object>(namespace: Option<&str>) -> String {
@@ -74,6 +82,19 @@ fn our_claim_with_a_volume_loses_what_only_making_one_needs() {
     assert_eq!((own.spec.data_source.as_ref(), own.spec.volume_name.as_deref()), (None, Some("pvc-1")));
     assert_eq!(*own.spec.access_modes, ["ReadWriteOnce"]);
     assert_eq!(keys(&own), []);
+}
+
+#[test]
+fn our_claim_with_a_volume_keeps_its_node_where_each_node_has_a_provisioner() {
+    for (provisioner, volume, fields, node) in [
+        ("demo", "pvc-1", Fields::SELECTED_NODE, Some("node-1")),
+        ("demo", "pvc-1", Fields::NONE, None),
+        ("other", "pvc-1", Fields::SELECTED_NODE, None),
+    ] {
+        let claim: PersistentVolumeClaim = trimmed_to(full_claim(provisioner, &[], volume), fields);
+        assert_eq!(claim.selected_node(), node, "{provisioner} {fields:?}");
+        assert_eq!(claim.metadata.annotation("team"), None);
+    }
 }
 
 #[test]
