@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use csi_control_plane::process::{Clock, Tasks};
@@ -71,7 +72,11 @@ impl Node {
 
 /// A port that is free now.
 pub(crate) fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // The kernel gives the ports from 32768 on to whoever asks for any: to another test, before the program listens.
+    let first = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
+    let all = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
+    all.map(|port| SocketAddr::from(([127, 0, 0, 1], port))).find(|address| TcpListener::bind(address).is_ok()).unwrap()
 }
 
 /// A number of `/proc/<pid>/status`, in kilobytes.
@@ -182,7 +187,12 @@ async fn l3_a_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more
     let asked = node.driver.calls_of(Method::Probe).len();
     assert!(probes(1_000).all(|code| async move { code == 200 }).await);
     assert!(node.driver.calls_of(Method::Probe).len() - asked >= 1_000, "each has asked the driver");
-    eventually("nothing is left of them", async || (has(&daemon) == before).then_some(())).await;
+    // Fewer are no fault: the runtime ends a thread that had nothing to do for ten seconds.
+    let is_left = || {
+        let now = has(&daemon);
+        now.0 > before.0 || now.1 > before.1
+    };
+    eventually("nothing is left of them", async || (!is_left()).then_some(())).await;
     daemon.signal("TERM").await;
     assert_eq!(daemon.exit().await, Some(0));
 }

@@ -20,7 +20,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(15);
 
 /// Looks until `look` finds something.
-pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, mut look: F) -> T {
+pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, look: F) -> T {
+    eventually_some(look).await.unwrap_or_else(|| panic!("waited in vain: {what}"))
+}
+
+/// The same. `None`: nothing was found in time.
+async fn eventually_some<T, F: AsyncFnMut() -> Option<T>>(mut look: F) -> Option<T> {
     let mut ticks = tokio::time::interval(LOOK);
     let found = async {
         loop {
@@ -30,7 +35,7 @@ pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, mut 
             ticks.tick().await;
         }
     };
-    timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+    timeout(PATIENCE, found).await.ok()
 }
 
 /// The program, without the environment of the test's caller.
@@ -123,10 +128,8 @@ impl Program {
 
     /// Waits for a line with this message.
     pub(crate) async fn logged(&self, message: &str) -> Value {
-        eventually(&format!("the log line {message:?} in\n{}", self.stderr()), async || {
-            self.log().into_iter().find(|line| line["message"] == message)
-        })
-        .await
+        let line = eventually_some(async || self.log().into_iter().find(|line| line["message"] == message)).await;
+        line.unwrap_or_else(|| panic!("waited in vain: the log line {message:?} in\n{}", self.stderr()))
     }
 
     /// Waits for a line with this text on its standard output.
