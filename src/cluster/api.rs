@@ -4,6 +4,7 @@
 //! overloaded; the error passes that to the queue. Each role has its share of the limit ([`Api::share`]), so that a
 //! burst of one role does not delay the requests of another role.
 
+mod deletes;
 mod history;
 mod lists;
 mod urls;
@@ -22,9 +23,9 @@ use k8s_openapi::ByteString;
 use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
-use serde::de::{DeserializeOwned, Error as _, IgnoredAny};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Value, json};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
@@ -124,23 +125,6 @@ struct WireSecret {
     data: Option<BTreeMap<String, ByteString>>,
 }
 
-/// The answer to a delete. If the object is gone, the server answers with a Status, or for some kinds with the last
-/// state of the object. If the object still exists, the server answers with the object. So only an object with
-/// finalizers still exists.
-struct Deleted<K>(Option<K>);
-
-impl<'de, K: Object> Deserialize<'de> for Deleted<K> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let answer = Value::deserialize(from)?;
-        let held =
-            answer.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-        if !held || answer["kind"] == "Status" {
-            return Ok(Self(None));
-        }
-        serde_json::from_value(answer).map(|object| Self(Some(object))).map_err(D::Error::custom)
-    }
-}
-
 /// One request: the source for its URL, its metric, its span and its error.
 struct Call<'a> {
     verb: Verb,
@@ -200,25 +184,6 @@ impl Api {
             content: Some(("application/json", self::body(object))),
         })
         .await
-    }
-
-    /// Deletes the object of that name if it has that `uid`; another uid is a conflict. Returns `None` if the object is
-    /// gone, or the object if finalizers still keep it.
-    pub async fn delete<K>(&self, name: &ObjectName, uid: &str) -> Result<Option<K>, ApiError>
-    where
-        K: Object,
-    {
-        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
-        let answer: Deleted<K> = self
-            .call(Call {
-                verb: Verb::Delete,
-                resource: K::Kind::plural(&()).into_owned(),
-                object: name,
-                url: self.object_url::<K::Kind>(name),
-                content: Some(("application/json", body(&options))),
-            })
-            .await?;
-        Ok(answer.0)
     }
 
     /// Patches an object and returns it.

@@ -40,6 +40,7 @@ mod format_tests;
 #[expect(clippy::module_inception, reason = "the folder's main type")]
 mod journal;
 mod ledger;
+mod lost;
 mod metrics;
 mod place;
 mod rights;
@@ -54,7 +55,8 @@ pub use error::{JournalError, OpenError};
 pub use format::Content;
 pub use journal::{Journal, LeftReason, LeftRow, Opened, Row};
 pub use ledger::JournalStatus;
+pub use lost::{Lost, LostEntry, clear_lost, nodes};
 pub use place::{Place, SEGMENTS};
-pub use rights::{Deleted, delete_segments, nodes, rules};
+pub use rights::rules;
 pub use told::remedy;
 pub use unreadable::{Unreadable, UnreadableReason};

@@ -203,6 +203,9 @@ metrics! {
     /// Entries on objects that they were not written for.
     JOURNAL_FOREIGN = "csi_control_plane_journal_foreign_entries", Kind::Gauge, ["driver_name"],
         "Entries of the journal that were not written for the ConfigMap that they are in: copies, which the daemon does not act on.";
+    /// Entries in the journals of nodes that are gone.
+    JOURNAL_LOST = "csi_control_plane_journal_lost_node_entries", Kind::Gauge, ["driver_name"],
+        "Entries in the journals of nodes that are gone (nodeDeployment): their volumes may be left over in the nodes' storage.";
     /// Whether a journal cannot be opened.
     JOURNAL_UNREADABLE = "csi_control_plane_journal_unreadable", Kind::Gauge, ["driver_name"],
         "1 while the leader cannot open the journal: it serves no claim until it can, and counts none as waiting.";

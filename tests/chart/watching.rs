@@ -223,7 +223,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten. And a pod of the node plugin.
-const WELL: [(&str, &str); 25] = [
+const WELL: [(&str, &str); 26] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -245,6 +245,7 @@ const WELL: [(&str, &str); 25] = [
     ("csi_control_plane_journal_unreadable{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_left_over{driver_name=\"d\",POD0}", "0+0x180"),
     ("csi_control_plane_journal_foreign_entries{driver_name=\"d\",POD0}", "0+0x180"),
+    ("csi_control_plane_journal_lost_node_entries{driver_name=\"d\",POD0}", "0+0x180"),
     // The pods of a node plugin serve other roles, and have no driver of their own.
     ("csi_control_plane_build_info{version=\"1\",NODE}", "1+0x180"),
     ("csi_control_plane_driver_healthy{NODE}", "1+0x180"),
@@ -253,7 +254,7 @@ const WELL: [(&str, &str); 25] = [
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 29] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 30] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -263,8 +264,8 @@ const TROUBLE: [(&str, &[(&str, &str)]); 29] = [
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "1+0x75 0+0x105")]),
     // It was never met.
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "_x180")]),
-    ("CsiControlPlaneDriverUnhealthy", &[(WELL[22].0, "1+0x75 0+0x105")]),
-    ("CsiControlPlaneDriverNotRegistered", &[(WELL[24].0, "1+0x75 0+0x105")]),
+    ("CsiControlPlaneDriverUnhealthy", &[(WELL[23].0, "1+0x75 0+0x105")]),
+    ("CsiControlPlaneDriverNotRegistered", &[(WELL[25].0, "1+0x75 0+0x105")]),
     ("CsiControlPlaneBacklog", &[(WELL[6].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneAttachFailing", &[(WELL[7].0, "0+0x75 2+0x105")]),
     (
@@ -291,6 +292,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 29] = [
     ("CsiControlPlaneVolumeMayLeak", &[(WELL[15].0, "30+0x75 60+60x105")]),
     ("CsiControlPlaneVolumeLeftOver", &[(WELL[19].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneVolumeLeftOver", &[(WELL[20].0, "0+0x75 1+0x105")]),
+    ("CsiControlPlaneVolumeLeftOver", &[(WELL[21].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneJournalUnreadable", &[(WELL[18].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneClaimsPending", &[(WELL[12].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneChangesFailing", &[(WELL[14].0, "0+0x75 2+0x105")]),
@@ -311,7 +313,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 29] = [
         &[("csi_control_plane_role_restarts_total{role=\"liveness\",NODE}", "0+0x75 0+1x105")],
     ),
     // The controller's driver, which hangs with its socket open.
-    ("CsiControlPlaneDriverUnhealthy", &[(WELL[23].0, "1+0x75 0+0x105")]),
+    ("CsiControlPlaneDriverUnhealthy", &[(WELL[24].0, "1+0x75 0+0x105")]),
     // The first count of all, within the hour; and one more.
     ("CsiControlPlaneTaskFailed", &[("csi_control_plane_task_failures_total{task=\"app.csi\",POD0}", "_x105 1+0x75")]),
     ("CsiControlPlaneTaskFailed", &[(WELL[13].0, "2+0x105 3+0x75")]),

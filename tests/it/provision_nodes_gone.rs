@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::provision_kept::LEFT_OVER;
 use super::provision_nodes::Local;
+use crate::ground::Daemon;
 use crate::journal::entries;
 use crate::supplier::{create, figure, unanswered};
 use crate::supply::{SELECTED_NODE, ZONE, phase};
@@ -18,6 +19,22 @@ impl World {
     /// A node's object goes, as when its machine does.
     async fn lose(&self, local: &Local) {
         self.all::<Node>().delete(&local.node, &DeleteParams::default()).await.unwrap();
+    }
+}
+
+/// The log line of each entry that a lost node has left.
+const LEFT_BEHIND: &str =
+    "a node is gone and has left an entry in its journal: the volume may be left over in its storage";
+/// Counts the entries in the journals of nodes that are gone.
+const LOST: &str = "csi_control_plane_journal_lost_node_entries";
+
+impl World {
+    /// A daemon tells what the driver of a lost node was asked for, and the entry stays.
+    async fn left_behind(&self, daemon: &Daemon, lost: &Local, volume: &str) {
+        self.counts(daemon, LOST, 1.0).await;
+        let why = format!("its node \"{}\" is gone", lost.node);
+        self.page_names(daemon, &["Volumes that may be left over", volume, &why, "kubectl -n kube-system patch"]).await;
+        assert_eq!(entries(&self.segments_of(&lost.node).await).len(), 1);
     }
 }
 
@@ -48,8 +65,9 @@ async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that
         }
         let successor = other.daemon(&world, json!({})).await;
         if is_gone {
-            world.on_node(&claim, &other).await;
-            world.segments_gone(&lost.node).await;
+            let volume = world.on_node(&claim, &other).await;
+            // The PersistentVolume of that name is the other node's.
+            world.left_behind(&successor, &lost, &volume.name_any()).await;
             continue;
         }
         // A daemon that is away comes back: the others look whether its node is there, and leave the claim to it.
@@ -92,7 +110,7 @@ async fn r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_n
 }
 
 #[tokio::test]
-async fn what_a_node_that_is_gone_had_begun_for_a_claim_that_was_deleted_goes_with_its_segments() {
+async fn what_a_node_that_is_gone_had_begun_is_reported_and_finished_once_the_node_is_back() {
     for (waits, competes) in [(true, true), (false, true), (false, false)] {
         let world = World::of_nodes().await;
         let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
@@ -102,17 +120,81 @@ async fn what_a_node_that_is_gone_had_begun_for_a_claim_that_was_deleted_goes_wi
         let claim = world.claim("claim", &class, json!({})).await;
         world.select(&claim, Some(&lost.node)).await;
         lost.begins_and_dies(&world, section.clone()).await;
+        let volume = format!("pvc-{}", world.claim_uid(&claim).await);
         world.delete_claim(&claim).await;
         world.claim_gone(&claim).await;
         assert!(world.is_recorded(&claim).await);
         world.lose(&lost).await;
-        let (mut told, _log) =
-            crate::logs::count("a node is gone with its journal: the volume may be left over in its storage");
-        let _other = other.daemon(&world, section).await;
-        world.segments_gone(&lost.node).await;
+        let (mut told, _log) = crate::logs::count(LEFT_BEHIND);
+        let elsewhere = other.daemon(&world, section.clone()).await;
         told.wait_for(|told| *told == 1).await.unwrap();
+        world.left_behind(&elsewhere, &lost, &volume).await;
+        other.assert_left_alone();
+        let labels = json!({ ZONE: lost.node, "kubernetes.io/hostname": lost.node });
+        world.create::<Node>(json!({ "metadata": { "name": lost.node, "labels": labels } })).await;
+        lost.driver.clear_faults();
+        let _back = lost.daemon(&world, section).await;
+        lost.driver_until("its volume is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+        world.journal_is_empty().await;
+        assert_eq!(lost.driver.state().volumes().len(), 0);
         other.assert_left_alone();
     }
+}
+
+#[tokio::test]
+async fn the_segments_of_a_node_that_is_gone_go_where_each_request_has_its_volume() {
+    let world = World::of_nodes().await;
+    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&lost.node)).await;
+    // The entry stays behind, as when the node goes before it is removed.
+    lost.driver.inject(create(Action::Hold));
+    let daemon = lost.daemon(&world, json!({})).await;
+    lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+    let left = entries(&world.segments_of(&lost.node).await);
+    lost.driver.release();
+    world.on_node(&claim, &lost).await;
+    world.journal_is_empty().await;
+    daemon.kill();
+    let segment = world.segments_of(&lost.node).await[0].name_any();
+    world.write_entries(&segment, &left).await;
+    world.lose(&lost).await;
+    let elsewhere = other.daemon(&world, json!({})).await;
+    world.segments_gone(&lost.node).await;
+    world.counts(&elsewhere, LOST, 0.0).await;
+    assert_eq!(lost.driver.state().volumes().len(), 1);
+}
+
+/// Within one term the daemon knows whose claim it is, also once the claim is bound and the other's PersistentVolume is gone.
+#[tokio::test]
+async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not_take_its_place() {
+    let world = World::of_nodes().await;
+    let (first, other) = (Local::set(&world, "first", 10).await, Local::set(&world, "other", 10).await);
+    let class = world.class("class", json!({})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&first.node)).await;
+    first.driver.inject(create(Action::Hold));
+    let slow = first.daemon(&world, json!({})).await;
+    first.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
+    world.select(&claim, Some(&other.node)).await;
+    let _elsewhere = other.daemon(&world, json!({})).await;
+    let volume = world.on_node(&claim, &other).await;
+    world.bound(&claim).await;
+    world.all::<PersistentVolume>().delete(&volume.name_any(), &DeleteParams::default()).await.unwrap();
+    let by_force = json!({ "metadata": { "finalizers": null } });
+    world.merge_patch::<PersistentVolume>(&volume.name_any(), by_force).await;
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    // The first daemon has seen that once it has seen a later change.
+    let later = world.claim("later", &class, json!({})).await;
+    world.select(&later, Some(&first.node)).await;
+    world.page_names(&slow, &[&later]).await;
+    first.driver.release();
+    first.driver_until("its own is deleted", |it| it.calls_of(Method::DeleteVolume).len() == 1).await;
+    world.on_node(&later, &first).await;
+    world.journal_is_empty().await;
+    assert_eq!(first.driver.state().volumes().len(), 1, "the later claim's");
+    assert_eq!(world.all::<PersistentVolume>().get_opt(&volume.name_any()).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -125,14 +207,14 @@ async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_of
     world.select(&claim, Some(&lost.node)).await;
     lost.begins_and_dies(&world, section.clone()).await;
     world.lose(&lost).await;
-    let _other = other.daemon(&world, section).await;
+    let elsewhere = other.daemon(&world, section).await;
     let has_no_node = |it: &PersistentVolumeClaim| !it.annotations().contains_key(SELECTED_NODE);
     let free = world.claim_until(&claim, "free of its node", has_no_node).await;
     assert_eq!(phase(&free), "Pending");
     other.assert_left_alone();
     world.select(&claim, Some(&other.node)).await;
-    world.on_node(&claim, &other).await;
-    world.segments_gone(&lost.node).await;
+    let volume = world.on_node(&claim, &other).await;
+    world.left_behind(&elsewhere, &lost, &volume.name_any()).await;
 }
 
 #[tokio::test]

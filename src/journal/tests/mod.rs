@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::fixtures::{Asked, place};
-use super::{Journal, JournalError, LeftReason, OpenError, Opened, Place, delete_segments, rules};
+use super::{Journal, JournalError, LeftReason, OpenError, Opened, Place, clear_lost, rules};
 use crate::cluster::rbac::Rule;
 use crate::cluster::{Api, ApiOptions, ClientOptions, Clients, ClusterAccess};
 use crate::election::{Fenced, Term};

@@ -1,7 +1,9 @@
 //! What a new leader finds, who may open a journal, and whose segments are deleted.
 
 use super::*;
-use crate::journal::UnreadableReason;
+use crate::cluster::ObjectName;
+use crate::cluster::names::ANNOTATION_JOURNAL_NODE;
+use crate::journal::{Lost, LostEntry, UnreadableReason};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_gets_the_entries_of_its_predecessor() {
@@ -135,7 +137,7 @@ fn the_rights_are_on_named_objects_unless_the_nodes_are_in_the_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_segments_of_a_node_that_is_gone_are_deleted_and_no_others() {
+async fn the_segments_of_a_node_that_is_gone_are_deleted_once_nothing_in_them_may_be_left_over_and_no_others() {
     let rig = Rig::new();
     rig.server.admit(TOKEN, identity(&rules(None, true)));
     let place_of = |node: &str| Place { stem: format!("demo-csi-{node}"), node: Some(node.to_owned()), ..place() };
@@ -153,15 +155,37 @@ async fn the_segments_of_a_node_that_is_gone_are_deleted_and_no_others() {
     other["metadata"]["labels"] = json!({});
     rig.server.create_value(other).unwrap();
     let api = rig.api().await;
-    for expected in [
-        (1, vec![("u1".to_owned(), Some(Asked::volume("u1"))), ("u2".to_owned(), Some(Asked::volume("u2")))]),
-        (0, Vec::new()),
-    ] {
-        let deleted = delete_segments::<Asked>(&api, &place_of("n1")).await.unwrap();
-        assert_eq!((deleted.objects, deleted.entries), expected);
+    let left = || -> Vec<String> { rig.server.objects(configmaps(), "storage").unwrap().iter().map(name_of).collect() };
+    // The first request is over, the second is not: the segment stays, and is told again each time.
+    for _ in 0..2 {
+        let lost = clear_lost::<Asked>(&api, &place_of("n1"), |entry| *entry == Asked::volume("u1")).await.unwrap();
+        let [entry] = &lost.entries[..] else { panic!("{lost:?}") };
+        assert_eq!((lost.deleted, entry.segment.name(), &*entry.key), (0, "demo-csi-n1-journal-0", "u2"));
+        assert_eq!(entry.content.as_ref().map(|(_, content)| content), Some(&Asked::volume("u2")));
     }
-    let left: Vec<String> = rig.server.objects(configmaps(), "storage").unwrap().iter().map(name_of).collect();
-    assert_eq!(left, ["demo-csi-n1-journal-9", "demo-csi-n2-journal-0"]);
+    assert_eq!(left(), ["demo-csi-n1-journal-0", "demo-csi-n1-journal-9", "demo-csi-n2-journal-0"]);
+    for deleted in [1, 0] {
+        let lost = clear_lost::<Asked>(&api, &place_of("n1"), |_| true).await.unwrap();
+        assert_eq!(lost, Lost { deleted, entries: Vec::new() });
+    }
+    assert_eq!(left(), ["demo-csi-n1-journal-9", "demo-csi-n2-journal-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_entry_in_the_journal_of_a_node_that_is_gone_may_stand_for_one() {
+    for (field, value) in [("data", "?"), ("binaryData", "AA==")] {
+        let rig = Rig::new();
+        rig.server.admit(TOKEN, identity(&rules(None, true)));
+        let node = Place { node: Some("n1".to_owned()), ..place() };
+        let mut object = segment(0, &json!({}));
+        object["metadata"]["annotations"][ANNOTATION_JOURNAL_NODE] = json!("n1");
+        object[field] = json!({ "u1": value });
+        rig.server.create_value(object).unwrap();
+        let lost = clear_lost::<Asked>(&rig.api().await, &node, |_| true).await.unwrap();
+        let segment = ObjectName::namespaced("storage", "demo-csi-journal-0");
+        let entries = vec![LostEntry { segment, key: "u1".to_owned(), content: None }];
+        assert_eq!(lost, Lost { deleted: 0, entries });
+    }
 }
 
 fn name_of(object: &Arc<Value>) -> String {

@@ -26,6 +26,7 @@ use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::deletion;
 use crate::roles::provisioner::deletion::memory::DeletionMemory;
 use crate::roles::provisioner::node::deployment::Deployment;
+use crate::roles::provisioner::node::lost::LostNodes;
 use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
@@ -91,6 +92,8 @@ pub struct Context {
     pub journal: Option<Journal<Entry>>,
     /// Where the journal is.
     pub journal_namespace: Option<String>,
+    /// What may be left over on nodes that are gone.
+    pub lost_nodes: LostNodes,
     /// Which claims wait for something by which no index of the caches finds them.
     pub pending_on: PendingOn,
     /// What is known of the volumes that are deleted.

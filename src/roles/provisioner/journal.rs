@@ -1,15 +1,13 @@
-//! The provisioner's journal: where it is, how a term opens it, its part of the status page, and the journals of lost nodes.
+//! The provisioner's journal: where it is, how a term opens it, and its part of the status page.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use metrics::Gauge;
-use tracing::{error, info, warn};
+use tracing::error;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{ApiError, Node, ObjectName};
 use crate::diagnostics::{Cell, Column, Fact, Table};
 use crate::election::Term;
 use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place, Row};
@@ -17,13 +15,9 @@ use crate::process::ErrorChain;
 use crate::queue::{Backoff, WorkQueue};
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::entry::Entry;
-use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::role::RoleContext;
 use crate::telemetry::names::JOURNAL_UNREADABLE;
-
-/// How often the daemon of a node looks for the journals of nodes that are gone. Each time it lists the driver's segments.
-const LOOK_FOR_LOST_NODES: Duration = Duration::from_secs(3600);
 
 impl Content for Entry {
     fn subject(&self) -> String {
@@ -32,7 +26,7 @@ impl Content for Entry {
 }
 
 /// Where the journal is. `node`: with node deployment, each node has its own journal.
-fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
+pub(super) fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
     let lease = names::lease(driver);
     Place {
         namespace: namespace.to_owned(),
@@ -155,21 +149,26 @@ pub(super) fn left_rows(journal: &Journal<Entry>, now: Timestamp) -> Vec<Vec<Cel
             LeftReason::Appeared => "it has appeared in the journal, and no daemon has written it",
             LeftReason::Foreign => "it is a copy: it was not written for this ConfigMap",
         };
-        let age = Duration::try_from(now.duration_since(entry.at)).unwrap_or_default();
-        let remedy = journal::remedy(&segment, &entry.key);
-        vec![
-            entry.content.key().to_string().into(),
-            volume_of(&entry.content).into(),
-            age.into(),
-            why.into(),
-            remedy.into(),
-        ]
+        left_row(Some((entry.at, &entry.content)), now, why.to_owned(), journal::remedy(&segment, &entry.key))
     };
     journal.left().into_iter().map(row).collect()
 }
 
+/// A row of [`LEFT_TABLE`]. `entry`: `None` if the journal's value cannot be read.
+pub(super) fn left_row(entry: Option<(Timestamp, &Entry)>, now: Timestamp, why: String, remedy: String) -> Vec<Cell> {
+    let age = entry.map(|(at, _)| Duration::try_from(now.duration_since(at)).unwrap_or_default());
+    let entry = entry.map(|(_, entry)| entry);
+    vec![
+        entry.map(|entry| entry.key().to_string()).into(),
+        entry.map(volume_of).into(),
+        age.into(),
+        why.into(),
+        remedy.into(),
+    ]
+}
+
 /// The volume of an entry: the driver's id if it is known, or the name that the driver was given.
-fn volume_of(entry: &Entry) -> String {
+pub(super) fn volume_of(entry: &Entry) -> String {
     entry.discarding.clone().unwrap_or_else(|| entry.request.volume_name.clone())
 }
 
@@ -188,57 +187,4 @@ pub(super) fn rows(journal: &Journal<Entry>, claims: &WorkQueue<ClaimKey>) -> Ve
         ]
     };
     journal.entries().into_iter().map(row).collect()
-}
-
-impl Context {
-    /// Deletes the journal of a node that is gone. Its driver is gone, too, so nobody can finish the requests. The log
-    /// names each request, because the node's storage may have the volume. A node that the API has is not gone,
-    /// whatever the cache says.
-    pub(super) async fn node_is_gone(&self, node: &str) {
-        if let Err(error) = self.delete_lost_journal(node).await {
-            warn!(node, error = %ErrorChain(&error), "cannot delete the journal of a node that is gone");
-        }
-    }
-
-    async fn delete_lost_journal(&self, node: &str) -> Result<(), ApiError> {
-        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
-        if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_some() {
-            return Ok(());
-        }
-        let deleted = journal::delete_segments::<Entry>(api, &place(namespace, &self.rules.driver, Some(node))).await?;
-        for (uid, entry) in &deleted.entries {
-            let (claim, volume) = match entry {
-                Some(entry) => (entry.key().to_string(), volume_of(entry)),
-                None => (String::new(), String::new()),
-            };
-            warn!(
-                node,
-                uid, claim, volume, "a node is gone with its journal: the volume may be left over in its storage"
-            );
-        }
-        if deleted.objects > 0 {
-            info!(node, objects = deleted.objects, "deleted the journal of a node that is gone");
-        }
-        Ok(())
-    }
-
-    /// Deletes the journals of nodes that are gone: once when the term begins, and then once an hour.
-    pub(super) async fn delete_lost_journals(&self) {
-        loop {
-            if let Err(error) = self.look_for_lost_nodes().await {
-                warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
-            }
-            // Random, because the daemons of all nodes may have started at the same time.
-            tokio::time::sleep(LOOK_FOR_LOST_NODES.mul_f64(0.5 + self.scope.rng.fraction())).await;
-        }
-    }
-
-    async fn look_for_lost_nodes(&self) -> Result<(), ApiError> {
-        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
-        let nodes: BTreeSet<String> = journal::nodes(api, namespace, &self.rules.driver).await?;
-        for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
-            self.node_is_gone(node).await;
-        }
-        Ok(())
-    }
 }

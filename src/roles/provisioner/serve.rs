@@ -37,6 +37,7 @@ use crate::roles::provisioner::deletion::DeletionReconciler;
 use crate::roles::provisioner::deletion::memory::DeletionMemory;
 use crate::roles::provisioner::node::NodeAdmission;
 use crate::roles::provisioner::node::deployment::{Deployment, LocalNode};
+use crate::roles::provisioner::node::lost::LostNodes;
 use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::SourceReconciler;
 use crate::roles::provisioner::sources::memory::SourceMemory;
@@ -185,12 +186,17 @@ impl Provisioner {
         let (shown, claims) = (journal.clone(), queues.claims.clone());
         let rows = move || journal::rows(&shown, &claims);
         controllers.show(role.board.table(NAME, &journal::TABLE, rows));
-        let (shown, clock) = (journal.clone(), cx.scope.clock);
-        let rows = move || journal::left_rows(&shown, clock.wall());
+        let (shown, of_nodes) = (journal.clone(), Arc::clone(cx));
+        let rows = move || {
+            let now = of_nodes.scope.clock.wall();
+            let mut rows = journal::left_rows(&shown, now);
+            rows.extend(of_nodes.lost_nodes.rows(now));
+            rows
+        };
         controllers.show(role.board.table(NAME, &journal::LEFT_TABLE, rows));
         if cx.deployment.local().is_some() {
             let cx = Arc::clone(cx);
-            controllers.task("lost nodes", async move { cx.delete_lost_journals().await });
+            controllers.task("lost nodes", async move { cx.clear_lost_journals().await });
         }
     }
 
@@ -367,6 +373,7 @@ impl Provisioner {
             topology: TopologyWarnings::default(),
             states: ClaimStates::default(),
             histories: Histories::default(),
+            lost_nodes: LostNodes::new(&role.meter, &role.driver.name),
             journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
             journal,
             pending_on: PendingOn::default(),

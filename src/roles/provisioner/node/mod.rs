@@ -10,6 +10,8 @@
 pub mod admission;
 pub mod contention;
 pub mod deployment;
+pub mod lost;
+mod lost_journals;
 pub mod reach;
 mod reconcile;
 

@@ -1,0 +1,87 @@
+//! The journals of nodes that are gone. Their drivers are gone, too, so nobody can finish the requests, and a volume may be left over in the
+//! node's storage. The daemons of the other nodes delete each segment in which nothing is left over, and report what is: on the status page,
+//! in a metric and in the log. A node that comes back finds its entries, and its daemon finishes them.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::reach::Place;
+use crate::cluster::{ApiError, Node, ObjectName, PersistentVolume};
+use crate::journal::{self, LostEntry};
+use crate::process::ErrorChain;
+use crate::roles::provisioner::claims::entry::Entry;
+use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::journal::{place, volume_of};
+use crate::roles::provisioner::topology::Segment;
+
+/// How often a daemon looks for the journals of nodes that are gone. Each time it lists the driver's segments.
+const LOOK: Duration = Duration::from_secs(3600);
+/// The same while something is reported, so that the report ends soon after a person has deleted the entry.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+
+impl Context {
+    /// Clears the journal of a node that is gone. A node that the API has is not gone, whatever the cache says.
+    pub(super) async fn node_is_gone(&self, node: &str) {
+        if let Err(error) = self.clear_lost_journal(node).await {
+            warn!(node, error = %ErrorChain(&error), "cannot clear the journal of a node that is gone");
+        }
+    }
+
+    async fn clear_lost_journal(&self, node: &str) -> Result<(), ApiError> {
+        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+        if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_some() {
+            self.lost_nodes.put(node, Vec::new());
+            return Ok(());
+        }
+        let place = place(namespace, &self.rules.driver, Some(node));
+        let lost = journal::clear_lost::<Entry>(api, &place, |entry| self.is_stored_on(node, entry)).await?;
+        if lost.deleted > 0 {
+            info!(node, objects = lost.deleted, "deleted the journal of a node that is gone");
+        }
+        for LostEntry { segment, key, content } in self.lost_nodes.put(node, lost.entries) {
+            let (claim, volume) =
+                content.map(|(_, entry)| (entry.key().to_string(), volume_of(&entry))).unwrap_or_default();
+            let remedy = journal::remedy(&segment, &key);
+            warn!(node, %segment, key, claim, volume, remedy, "a node is gone and has left an entry in its journal: the volume may be left over in its storage");
+        }
+        Ok(())
+    }
+
+    /// Whether the PersistentVolume of an entry of this node is stored. One of the same name may be another node's.
+    fn is_stored_on(&self, node: &str, entry: &Entry) -> bool {
+        let nowhere = Segment::default();
+        let of_node = entry.request.requirement.as_ref().and_then(|requirement| requirement.requisite.first());
+        let place = Place { node, segment: of_node.unwrap_or(&nowhere) };
+        let is_there = |volume: &PersistentVolume| {
+            volume.served_by() == Some(self.rules.driver.as_str()) && place.is_within(&volume.spec.node_affinity)
+        };
+        self.stores
+            .volumes
+            .get(&ObjectName::cluster(&entry.request.volume_name))
+            .is_some_and(|volume| is_there(&volume))
+    }
+
+    /// Clears the journals of nodes that are gone: once when the term begins, and then once an hour, or more often while something is
+    /// reported.
+    pub(in crate::roles::provisioner) async fn clear_lost_journals(&self) {
+        loop {
+            if let Err(error) = self.look_for_lost_nodes().await {
+                warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
+            }
+            let wait = if self.lost_nodes.is_empty() { LOOK } else { LOOK_AGAIN };
+            // Random, because the daemons of all nodes may have started at the same time.
+            tokio::time::sleep(wait.mul_f64(0.5 + self.scope.rng.fraction())).await;
+        }
+    }
+
+    async fn look_for_lost_nodes(&self) -> Result<(), ApiError> {
+        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+        let nodes = journal::nodes(api, namespace, &self.rules.driver).await?;
+        self.lost_nodes.retain(&nodes);
+        for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
+            self.node_is_gone(node).await;
+        }
+        Ok(())
+    }
+}
