@@ -174,7 +174,7 @@ async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.select(&claim, Some(&first.node)).await;
-    first.driver.inject(create(Action::Hold));
+    first.driver.inject(create(Action::Hold).once());
     let slow = first.daemon(&world, json!({})).await;
     first.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
     world.select(&claim, Some(&other.node)).await;
