@@ -3,6 +3,7 @@
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::pure::resources::{Resource, find};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::world::{DRIVER, NAMESPACE, SOURCE, World, is_deleting, name, text};
 
@@ -145,7 +146,8 @@ impl World {
     fn keep(&self, handle: &str) {
         let state = self.driver.state();
         if state.snapshots().contains_key(handle) || state.groups().contains_key(handle) {
-            self.kept_cuts.lock().unwrap().extend([handle.to_owned()].into_iter().chain(state.members(handle)));
+            let all = [handle.to_owned()].into_iter().chain(state.members(handle));
+            self.kept_cuts.lock().unwrap().extend(all.map(|handle| (handle, Instant::now())));
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, State};
 use serde_json::Value;
+use tokio::time::Instant;
 
+use super::boundary::LATENCY;
 use super::cuts::{CUTS, Cut, GROUP, INTENT, SINGLE, is_copy};
 use super::scenario::End;
 use super::world::{World, finalizers, is_deleting, name, text};
@@ -109,10 +111,15 @@ pub(crate) fn on_call(trace: &Trace, world: &World, is_durable: bool, call: &Cal
 /// A snapshot or a group is to be taken or deleted: taken as snapshotter I1 says, and never what a user has kept (J8 to J10).
 fn may_be_asked(trace: &Trace, world: &World, cut: Cut, call: &Call, state: &State) {
     let what = call.snapshot.as_deref().unwrap_or_default();
-    let kept = world.kept_cuts.lock().unwrap();
+    let mut kept = world.kept_cuts.lock().unwrap();
     if matches!(call.method, Method::DeleteSnapshot | Method::DeleteVolumeGroupSnapshot) {
-        if kept.contains(what) || call.members.iter().any(|member| kept.contains(member)) {
+        let all = || call.members.iter().map(String::as_str).chain([what]);
+        // Nobody can call back what was on its way to the driver before that.
+        let sent = Instant::now() - LATENCY;
+        if all().any(|handle| kept.get(handle).is_some_and(|since| *since < sent)) {
             trace.violate(Invariant::P3, format_args!("{what} is deleted, which a user has kept"));
+        } else {
+            kept.retain(|handle, _| all().all(|it| it != handle));
         }
         return;
     }
@@ -120,7 +127,7 @@ fn may_be_asked(trace: &Trace, world: &World, cut: Cut, call: &Call, state: &Sta
         let single = state.snapshots().get(handle).map(|snapshot| snapshot.name.as_str());
         single.or_else(|| state.groups().get(handle).map(|group| group.name.as_str()))
     };
-    if kept.iter().any(|handle| name_of(handle) == Some(what)) {
+    if kept.keys().any(|handle| name_of(handle) == Some(what)) {
         trace.violate(Invariant::P1, format_args!("{what} is asked for again, which a user has kept"));
     }
     let is_recorded = |it: &Value| {
@@ -224,12 +231,12 @@ fn wrong_cuts(world: &World, state: &State, cut: Cut, ends: &[(&str, End)]) -> V
     };
     let kept = world.kept_cuts.lock().unwrap().clone();
     let may_be_left = ends.iter().any(|(_, end)| *end == End::Left);
-    let is_leaked = |it: &&&str| !kept.contains(**it) && !may_be_left;
+    let is_leaked = |it: &&&str| !kept.contains_key(**it) && !may_be_left;
     let mut wrong: Vec<String> =
         there.difference(&told).filter(is_leaked).map(|it| format!("leak: no content tells of {it}")).collect();
     wrong.extend(told.difference(&there).map(|it| format!("phantom: {it} does not exist")));
     let is_there = |it: &&String| state.snapshots().contains_key(*it) || state.groups().contains_key(*it);
-    wrong.extend(kept.iter().filter(|it| !is_there(it)).map(|it| format!("lost: a user has kept {it}")));
+    wrong.extend(kept.keys().filter(|it| !is_there(it)).map(|it| format!("lost: a user has kept {it}")));
     for content in &contents {
         let is_unanswered = [cut.mark, INTENT].iter().any(|key| content["metadata"]["annotations"].get(key).is_some());
         if (is_unanswered && !is_copy(content)) || is_deleting(content) {

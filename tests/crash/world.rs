@@ -1,6 +1,6 @@
 //! The cluster around the daemons: its objects, and what its people do with them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
@@ -11,6 +11,7 @@ use csi_control_plane::sandbox::driver::Driver;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// The driver's name.
 pub(crate) const DRIVER: &str = "demo.csi.example.com";
@@ -35,8 +36,8 @@ pub(crate) struct World {
     pub(crate) driver: Driver,
     /// The handles of the volumes that a user has kept.
     pub(crate) kept: Arc<Mutex<BTreeSet<String>>>,
-    /// The handles of the snapshots and groups that a user has kept.
-    pub(crate) kept_cuts: Arc<Mutex<BTreeSet<String>>>,
+    /// The handles of the snapshots and groups that a user has kept, and since when.
+    pub(crate) kept_cuts: Arc<Mutex<BTreeMap<String, Instant>>>,
 }
 
 impl World {
