@@ -199,7 +199,10 @@ impl Clients {
         })
     }
 
-    fn from_config(Access { config, proxy_url }: &Access, options: &ClientOptions) -> Result<Self, ConnectError> {
+    pub(super) fn from_config(
+        Access { config, proxy_url }: &Access,
+        options: &ClientOptions,
+    ) -> Result<Self, ConnectError> {
         let proxy = proxy(&config.cluster_url, proxy_url.as_deref(), &options.proxies)?;
         if let Some(proxy) = &proxy {
             info!(%proxy, "the Kubernetes API is reached through a proxy");
@@ -248,7 +251,7 @@ impl Clients {
 }
 
 /// The API's address and credentials, and the proxy that the kubeconfig itself names.
-struct Access {
+pub(super) struct Access {
     config: kube::Config,
     proxy_url: Option<String>,
 }
@@ -268,8 +271,12 @@ async fn inferred() -> Result<Access, ConnectError> {
         access.config.apply_debug_overrides();
         return Ok(access);
     }
-    let config = kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))?;
-    Ok(Access { config, proxy_url: None })
+    kube::Config::infer().await.map(of_pod).map_err(|error| ConnectError::Infer(Box::new(error)))
+}
+
+/// The access of a pod's service account, which names no proxy of its own.
+pub(super) fn of_pod(config: kube::Config) -> Access {
+    Access { config, proxy_url: None }
 }
 
 /// kube puts `HTTPS_PROXY` in the place of a `proxy-url` that is not there, without a look at `NO_PROXY`: [`Proxies`] decides.

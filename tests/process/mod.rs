@@ -13,6 +13,7 @@
 )]
 
 mod beside;
+mod certificates;
 mod collector;
 mod commits;
 mod diagnostics;

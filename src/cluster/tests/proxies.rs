@@ -4,20 +4,25 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
 use super::wire::{Does, NAME, api_server, data, http_proxy, https_proxy, kubeconfig, self_signed, socks_proxy};
-use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectError, of_pod};
 use crate::process::{Proxies, error_chain};
 
 /// The clients of a kubeconfig with this cluster, under these variables.
 async fn clients(cluster: serde_json::Value, variables: &[(&str, &str)]) -> Result<Clients, ConnectError> {
     let (_directory, path) = kubeconfig(&cluster, &json!({ "token": "t" }));
+    Clients::connect(&ClusterAccess::Kubeconfig(path), &under(variables)).await
+}
+
+fn under(variables: &[(&str, &str)]) -> ClientOptions {
     let variables: BTreeMap<String, String> =
         variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let connect_timeout = Duration::from_secs(3);
-    let options = ClientOptions { proxies: Proxies::read(&variables), connect_timeout, ..ClientOptions::default() };
-    Clients::connect(&ClusterAccess::Kubeconfig(path), &options).await
+    ClientOptions { proxies: Proxies::read(&variables), connect_timeout, ..ClientOptions::default() }
 }
 
 async fn ask(client: &kube::Client) -> Result<String, String> {
@@ -49,6 +54,30 @@ async fn an_https_server_is_reached_by_connect_and_never_sees_the_proxys_passwor
         let request = requests.recv().unwrap().to_lowercase();
         assert!(request.starts_with("get /version ") && !request.contains("proxy-authorization"), "{request}");
     }
+}
+
+#[tokio::test]
+async fn a_pods_service_account_takes_the_proxy_of_its_variables() {
+    let (authority, config) = self_signed();
+    let (server, requests) = api_server(config);
+    let (proxy, heads) = http_proxy(Does::Connect(server));
+    let proxy = format!("http://{proxy}");
+    let authority = CertificateDer::from_pem_slice(authority.as_bytes()).unwrap().to_vec();
+    let account = |server: &str| {
+        let mut config = kube::Config::new(server.parse().unwrap());
+        config.root_cert = Some(vec![authority.clone()]);
+        of_pod(config)
+    };
+    let clients =
+        Clients::from_config(&account(&format!("https://{NAME}")), &under(&[("HTTPS_PROXY", &proxy)])).unwrap();
+    assert_eq!(ask(&clients.work).await.as_deref(), Ok("ok"));
+    assert!(heads.recv().unwrap().to_lowercase().starts_with(&format!("connect {NAME}:443 http/1.1\r\n")));
+    assert!(requests.recv().unwrap().starts_with("GET /version "));
+    // By the address of the Service, as a pod is told, and that needs no proxy.
+    let variables = [("HTTPS_PROXY", &*proxy), ("NO_PROXY", "127.0.0.0/8")];
+    let clients = Clients::from_config(&account(&at("https", server)), &under(&variables)).unwrap();
+    assert_eq!(ask(&clients.work).await.as_deref(), Ok("ok"));
+    assert!(heads.try_recv().is_err());
 }
 
 #[tokio::test]

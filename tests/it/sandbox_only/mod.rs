@@ -14,6 +14,7 @@ mod snapshots;
 mod snapshots_kept;
 mod sources;
 mod terms;
+mod told;
 mod traces;
 mod watches;
 
