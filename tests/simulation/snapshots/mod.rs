@@ -60,6 +60,10 @@ const TOLD: usize = 4;
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[
     (
+        193,
+        "a content that took a call over recorded the request of the one before it, and so passed for a copy (I2, I12)",
+    ),
+    (
         176,
         "a snapshot whose content was removed by force was left to a namesake that asked for another, after the names had changed (I14)",
     ),

@@ -111,6 +111,12 @@ impl Intent {
         Self { is_inherited, ..self }
     }
 
+    /// The same for the content with this uid.
+    #[must_use]
+    pub fn for_content(self, uid: &str) -> Self {
+        Self { uid: uid.to_owned(), ..self }
+    }
+
     /// As the annotation has it. All of it is text, so it can be written.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()

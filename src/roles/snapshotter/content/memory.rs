@@ -125,10 +125,12 @@ impl<K: Content> Memory<K> {
         Arc::clone(&entry.wiped)
     }
 
-    /// The driver was asked for another content, which is gone, and `content` is to get the answer. It may have asked by itself.
+    /// The driver was asked for another content, which is gone, and `content` is to get the answer. It may have asked by itself. The
+    /// request on it names its own uid: with that of the other one it would pass for a copy.
     pub fn inherit(&self, content: &Arc<K>, from: &Unanswered<K>) {
-        if !self.is_unanswered(&content.meta().uid) {
-            self.ask(content, &from.asked);
+        let uid = &*content.meta().uid;
+        if !self.is_unanswered(uid) {
+            self.ask(content, &from.asked.clone().for_content(uid));
         }
         if let Some(entry) = self.lock().get_mut(&*content.meta().uid) {
             entry.since = [entry.since, from.since].into_iter().flatten().min();
@@ -246,9 +248,11 @@ mod tests {
     use serde_json::json;
 
     use super::super::fixtures::{asked, content};
+    use super::super::intent::is_copied;
     use super::*;
     use crate::cluster::VolumeSnapshotContent;
     use crate::process::Clock;
+    use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
     #[test]
     fn s39_a_wipe_rings_while_a_call_is_unanswered() {
@@ -280,6 +284,11 @@ mod tests {
             let since = memory.unanswered(&heir.metadata.uid).unwrap().since;
             assert_eq!(since, first.metadata.creation_timestamp);
         }
+        let inherited = memory.unanswered("b").unwrap().asked;
+        let marked =
+            json!({ "metadata": { "uid": "b", "annotations": { ANNOTATION_SNAPSHOTTING: inherited.intent } } });
+        assert!(!is_copied(&content(marked)), "the request is the heir's own");
+        assert_eq!((inherited.request, inherited.is_as_recorded), (asked().request, true));
     }
 
     #[test]

@@ -89,6 +89,18 @@ pub struct Asked {
     pub is_inherited: bool,
 }
 
+impl Asked {
+    /// The same request as the content with this uid records it.
+    #[must_use]
+    pub fn for_content(mut self, uid: &str) -> Self {
+        // Cannot fail: this program has written it.
+        if let Ok(intent) = serde_json::from_str::<Intent>(&self.intent) {
+            self.intent = intent.for_content(uid).to_text();
+        }
+        self
+    }
+}
+
 /// The request for a content: the one that it records, else the one that its class says now.
 pub fn plan<K: Content>(
     content: &K,
