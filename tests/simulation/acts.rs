@@ -84,10 +84,7 @@ impl Play {
                 let _ = self.api().faults().add(fault);
             }
             Happening::ApiClear => self.api().faults().clear(),
-            Happening::Compact => {
-                self.model().journal.forget_history();
-                self.api().compact();
-            }
+            Happening::Compact => self.api().compact(),
             Happening::HoldWatches { daemon, kind, lasts } => {
                 let fault = self.api().faults().hold_watches(matching(daemon, kind));
                 self.model().trouble(lasts + AFTERMATH);

@@ -30,9 +30,8 @@ pub(crate) struct Journal {
     restored: BTreeSet<String>,
     /// The claims whose entries people have taken away, each with the term in which they did.
     exposed: BTreeMap<String, u64>,
-    /// The claims whose entries were there when the API forgot its history: nobody can say any more what came of their requests, so their
-    /// volumes are kept and reported (J10).
-    unprovable: BTreeSet<String>,
+    /// The oldest version from which the API can tell all changes.
+    oldest: u64,
     /// How many terms there were.
     pub(crate) terms: u64,
     /// The requests that were made.
@@ -65,7 +64,7 @@ impl Journal {
             saved: Vec::new(),
             restored: BTreeSet::new(),
             exposed: BTreeMap::new(),
-            unprovable: BTreeSet::new(),
+            oldest: 0,
             terms: 0,
             audit,
         }
@@ -131,15 +130,11 @@ impl Journal {
         lines
     }
 
-    /// The API forgets its history.
-    pub(crate) fn forget_history(&mut self) {
-        let keys: Vec<String> = self.entries().cloned().collect();
-        self.unprovable.extend(keys);
-    }
-
     /// Whether the entry of this claim, which is gone, may stay, because there is no proof left for it.
     pub(crate) fn is_unprovable(&self, uid: &str) -> bool {
-        self.unprovable.contains(uid)
+        let lines = self.segments.values().filter_map(|lines| lines.get(uid));
+        // The API has forgotten, for one cause or another, what came of the request, so its volume is kept and reported (J10).
+        lines.map(|line| since(&line.text)).any(|since| since < self.oldest)
     }
 
     /// The claims that have an entry.
@@ -148,8 +143,16 @@ impl Journal {
     }
 }
 
+/// The latest version in an entry from before its request was recorded.
+fn since(text: &str) -> u64 {
+    let entry: Value = serde_json::from_str(text).unwrap_or_default();
+    let versions = ["/since", "/request/persistentVolume/claim/resourceVersion"];
+    versions.into_iter().filter_map(|pointer| entry.pointer(pointer)?.as_str()?.parse().ok()).max().unwrap_or_default()
+}
+
 /// Something was committed.
 pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
+    model.journal.oldest = change.store.oldest();
     if change.resource.plural != "configmaps" {
         return;
     }

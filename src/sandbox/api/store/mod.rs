@@ -79,6 +79,11 @@ pub struct Committed<'a> {
 pub struct Snapshot<'a>(&'a State);
 
 impl<'a> Snapshot<'a> {
+    /// The oldest version from which the API can still tell all changes.
+    pub fn oldest(self) -> u64 {
+        self.0.history.oldest()
+    }
+
     /// All objects of a kind, by its plural and group, in order.
     pub fn objects(self, group: &str, plural: &str) -> impl Iterator<Item = &'a Value> {
         let kind = self.0.objects.iter().find(|(kind, _)| kind.0 == group && kind.1 == plural);
