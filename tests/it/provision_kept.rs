@@ -30,11 +30,17 @@ pub(crate) struct Made {
 impl World {
     /// A claim of a class with this policy, which has its volume. Its entry is saved meanwhile, as a backup tool would do it.
     pub(crate) async fn made_and_saved(&self, short: &str, policy: &str) -> Made {
+        self.made_while(short, policy, || {}).await
+    }
+
+    /// The same. `meanwhile` is called while the driver creates the volume.
+    pub(crate) async fn made_while(&self, short: &str, policy: &str, meanwhile: impl FnOnce()) -> Made {
         let class = self.class(&format!("{short}-class"), json!({ "reclaimPolicy": policy })).await;
         self.driver().inject(create(Action::Hold).once());
         let claim = self.claim(short, &class, json!({})).await;
         self.asked(&claim, 1).await;
         let (uid, text) = (self.claim_uid(&claim).await, self.recorded(&claim).await);
+        meanwhile();
         self.driver().release();
         let volume = self.supplied_with(&claim).await;
         let handle = handle_of(&volume).unwrap().1.clone();
@@ -44,6 +50,13 @@ impl World {
     /// As a user keeps data: the volume is set to `Retain`, and claim and PersistentVolume are deleted.
     pub(crate) async fn keep(&self, made: &Made) {
         self.begin_to_keep(made).await;
+        self.gone::<PersistentVolume>(&made.volume).await;
+    }
+
+    /// The same, with a PersistentVolume that is taken away by force.
+    pub(crate) async fn keep_by_force(&self, made: &Made) {
+        self.begin_to_keep(made).await;
+        self.merge_patch::<PersistentVolume>(&made.volume, json!({ "metadata": { "finalizers": null } })).await;
         self.gone::<PersistentVolume>(&made.volume).await;
     }
 
@@ -146,9 +159,7 @@ async fn j10_a_volume_whose_object_lost_its_finalizer_by_force_is_kept() {
     let made = world.made_and_saved("claim", "Delete").await;
     first.kill();
     world.put_back(&made).await;
-    world.begin_to_keep(&made).await;
-    world.merge_patch::<PersistentVolume>(&made.volume, json!({ "metadata": { "finalizers": null } })).await;
-    world.gone::<PersistentVolume>(&made.volume).await;
+    world.keep_by_force(&made).await;
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.forgotten(&made.claim).await;
     world.works("next").await;

@@ -66,4 +66,9 @@ pub(crate) const FOUND: &[(u64, Scope, &str)] = &[
         Scope::Claims,
         "an entry that people had taken away was missed after its claim was recorded again in a later term",
     ),
+    (
+        1814,
+        Scope::Claims,
+        "a volume object whose storing was not answered was stored again after its user had kept the volume, late watches (J10)",
+    ),
 ];

@@ -142,6 +142,14 @@ impl Fault {
         self
     }
 
+    /// Only the `n`th matching request, counted from 1, and all later ones.
+    #[must_use]
+    pub fn from_nth(mut self, n: u64) -> Self {
+        self.skip = n.saturating_sub(1);
+        self.times = None;
+        self
+    }
+
     /// Only so many matching requests.
     #[must_use]
     pub fn times(mut self, times: u64) -> Self {

@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod journal;
 mod provision;
+mod provision_kept;
 mod resize_writes;
 mod resizes;
 mod rights;

@@ -33,7 +33,7 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
     /// `Some`: no other PersistentVolume has the volume. The value says whether one may have been stored for it before this check.
     pub(in crate::roles::provisioner) checked: Option<bool>,
-    /// What the API's history says of a request of an earlier term.
+    /// What the API's history says of the request.
     pub(in crate::roles::provisioner) history: Option<Evidence>,
     pub(in crate::roles::provisioner) begun: Instant,
     /// Whether the selected node was removed from the claim.
@@ -79,7 +79,7 @@ pub(in crate::roles::provisioner) enum Happened {
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
     /// No other PersistentVolume has the volume.
     Checked,
-    /// What the API's history says of a request of an earlier term.
+    /// What the API's history says of the request.
     History(Evidence),
 }
 

@@ -7,9 +7,10 @@
 //!   claim deleted, or bound elsewhere, meanwhile ──> on to the final answer ─> DeleteCreated
 //! ```
 //!
-//! A request of an earlier term is judged first ([`evidence`](super::evidence)). Before the first request of a term, claims and
-//! PersistentVolumes are listed once: otherwise a late watch could show a claim that waits, although its volume was provisioned, used and
-//! kept by its user in an earlier term.
+//! A request of an earlier term is judged first ([`evidence`](super::evidence)), and so is a volume whose PersistentVolume was written
+//! without an answer, once its claim no longer waits. Before the first request of a term, claims and PersistentVolumes are listed once:
+//! otherwise a late watch could show a claim that waits, although its volume was provisioned, used and kept by its user in an earlier
+//! term.
 //!
 //! Three rules prevent leaks. The driver is called only with a request that the API has confirmed in the journal (J1). The entry leaves
 //! the journal only after a PersistentVolume exists, after the driver's final answer that no volume exists, or after the volume's
@@ -26,7 +27,7 @@ use crate::cluster::StorageClass;
 use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
 use super::evidence::{Judgement, judge};
-use super::phase::Phase;
+use super::phase::{Made, Phase};
 pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::class::is_served;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
@@ -76,11 +77,11 @@ pub enum Step {
     Relist,
     /// Note that no PersistentVolume was stored for a request of an earlier term. No request.
     Prove,
-    /// Drop a request of an earlier term, whose PersistentVolume was stored. No request.
+    /// Drop a request whose PersistentVolume was stored. No request.
     Drop,
-    /// Leave a request of an earlier term alone, and report that its volume may be left over. No request.
+    /// Leave a request alone, and report that its volume may be left over. No request.
     LeaveAlone,
-    /// Read from the API's history whether a PersistentVolume was stored for a request of an earlier term.
+    /// Read from the API's history whether a PersistentVolume was stored for the request.
     ReadHistory,
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
@@ -125,11 +126,14 @@ pub fn next_step(view: &View<'_>) -> Step {
         };
     }
     match state.phase() {
-        Phase::Created(made) => match fate_of(view, made.may_be_stored) {
-            Fate::Keep if view.attempt.has_checked => Step::SaveVolume,
-            Fate::Keep => Step::CheckHandle,
-            Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
+        Phase::Created(made) if is_in_doubt(view, made) => match judge(view, &made.plan.request.volume_name) {
+            Judgement::List => Step::Relist,
+            Judgement::ReadHistory => Step::ReadHistory,
+            Judgement::GoOn => created_step(view, made),
+            Judgement::Drop => Step::Drop,
+            Judgement::LeaveAlone => Step::LeaveAlone,
         },
+        Phase::Created(made) => created_step(view, made),
         // The entry must say so, or the next leader would store the volume.
         Phase::Discarding(_) if must_record(view) => Step::Record,
         Phase::Discarding(unusable) => secret_then(view, Step::DeleteCreated(unusable.volume_id.clone())),
@@ -149,6 +153,25 @@ pub fn next_step(view: &View<'_>) -> Step {
             _ => secret_then(view, if state.is_of_earlier_term() { Step::Begin } else { Step::Create }),
         },
     }
+}
+
+/// The volume exists: it is stored, or nobody wants it.
+fn created_step(view: &View<'_>, made: &Made) -> Step {
+    match fate_of(view, made.may_be_stored) {
+        Fate::Keep if view.attempt.checked.is_some() => Step::SaveVolume,
+        Fate::Keep => Step::CheckHandle,
+        Fate::Delete => secret_then(view, Step::DeleteCreated(made.volume.volume_id.clone())),
+    }
+}
+
+/// Whether a PersistentVolume may have been stored, used and deleted since: the answer to an earlier write was lost, and the claim does
+/// not wait any more. To store it once more would bring back what its user has deleted, and the life cycle of a PersistentVolume with the
+/// policy `Delete` would then delete the volume that its user has kept (J10).
+fn is_in_doubt(view: &View<'_>, made: &Made) -> bool {
+    let waits = view.present && view.claim.volume_name.is_none();
+    // What this attempt has sent first is answered by what it reads.
+    let is_earlier = made.may_be_stored && view.attempt.checked != Some(false);
+    is_earlier && !waits && !view.has_volume
 }
 
 /// The driver was not called: only a claim that wants a volume gets further.

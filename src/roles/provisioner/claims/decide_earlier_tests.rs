@@ -98,3 +98,48 @@ fn before_the_first_request_of_a_term_claims_and_volumes_are_listed() {
     assert_eq!(late(World::fresh()), Step::Plan, "what calls no driver needs no list");
     assert_eq!(late(World::fresh().with(|w| w.claim = claim(deleting()))), Step::Ignore(Ignored::Deleting));
 }
+
+/// A request of this term: the answer to the write of its PersistentVolume was lost.
+fn unanswered(change: &dyn Fn(&mut World)) -> World {
+    World::fresh().planned().in_phase(created(true)).with(|w| change(w))
+}
+
+#[test]
+fn j10_a_volume_whose_first_write_was_not_answered_is_not_stored_again_after_its_claim_without_proof() {
+    let own = fixtures::request(json!({}), json!({})).volume_name;
+    let bound = |name: &str| claim(json!({ "spec": { "volumeName": name } }));
+    let waits = |_: &mut World| {};
+    let deleted = |w: &mut World| w.claim = claim(deleting());
+    let gone = |w: &mut World| w.present = false;
+    let elsewhere = |w: &mut World| w.claim = bound("other");
+    let was_bound = |w: &mut World| w.claim = bound(&own);
+    let on_a_node = |w: &mut World| {
+        w.rules.per_node = true;
+        w.claim = bound(&own);
+    };
+    let another_has_it = |w: &mut World| {
+        w.present = false;
+        w.has_volume = true;
+    };
+    for (what, change, expected) in [
+        ("it waits", &waits as &dyn Fn(&mut World), Step::CheckHandle),
+        ("it is deleted, and was never bound", &deleted, Step::CheckHandle),
+        ("the write finds the PersistentVolume", &another_has_it, Step::CheckHandle),
+        ("it is gone", &gone, Step::ReadHistory),
+        ("it is bound to another volume", &elsewhere, Step::ReadHistory),
+        ("it was bound to this volume, which is gone", &was_bound, Step::Drop),
+        ("it was bound on some node", &on_a_node, Step::ReadHistory),
+    ] {
+        assert_eq!(unanswered(change).next(), expected, "{what}");
+        let first = |w: &mut World| w.attempt = AttemptFacts { checked: Some(false), ..w.attempt };
+        assert_eq!(unanswered(change).with(first).next(), Step::SaveVolume, "{what}: nothing was sent before");
+        if expected != Step::ReadHistory {
+            continue;
+        }
+        let after = |history| unanswered(change).with(|w| w.attempt.history = Some(history)).next();
+        let never = if what == "it was bound on some node" { Step::LeaveAlone } else { Step::CheckHandle };
+        assert_eq!(after(Evidence::NeverStored), never, "{what}");
+        assert_eq!(after(Evidence::Stored), Step::Drop, "{what}");
+        assert_eq!(after(Evidence::Unknown), Step::LeaveAlone, "{what}");
+    }
+}

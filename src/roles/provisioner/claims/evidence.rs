@@ -1,4 +1,5 @@
-//! What is known of a request of an earlier term: whether a PersistentVolume was ever stored for it (J10). Pure.
+//! Whether a PersistentVolume was ever stored for a request of an earlier term, or by a write of this term whose answer was lost (J10).
+//! Pure.
 //!
 //! An entry of the journal says that the driver may have been asked. It does not say what came after: the volume may have got its
 //! PersistentVolume, a user may have kept its data by `Retain`, and claim and PersistentVolume may be gone, all before the entry left the
@@ -13,7 +14,7 @@
 
 use super::view::{Evidence, NameStatus, View};
 
-/// What is to be done for a request of an earlier term, for which there is no proof yet.
+/// What is to be done for a request for which there is no proof yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
     /// List claims and PersistentVolumes once: the watches of a new leader may be behind.
@@ -28,7 +29,7 @@ pub enum Judgement {
     LeaveAlone,
 }
 
-/// Judges the request of an earlier term in `view`.
+/// Judges the request in `view`.
 pub fn judge(view: &View<'_>, volume_name: &str) -> Judgement {
     if !view.listed {
         return Judgement::List;

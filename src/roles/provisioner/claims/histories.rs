@@ -1,4 +1,4 @@
-//! The API's history of PersistentVolumes, read once for all requests of an earlier term that need it.
+//! The API's history of PersistentVolumes, read once for all requests that need it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::phase::Plan;
+use super::state::ClaimState;
 use super::states::ClaimStates;
-use crate::cluster::{ApiError, History, PersistentVolume, SmolStr};
+use crate::cluster::{ApiError, History, PersistentVolume};
 use crate::election::TermOver;
 use crate::roles::kit::TermScope;
 
@@ -29,10 +29,11 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whether it answers now for a request that was recorded after this version.
-    fn covers(&self, since: u128, now: Instant) -> bool {
+    /// Whether it answers now for what was stored after this version, where only what was asked after `not_before` counts.
+    fn covers(&self, since: u128, not_before: Option<Instant>, now: Instant) -> bool {
+        let is_new = not_before.is_none_or(|not_before| self.asked >= not_before) && now <= self.asked + COUNTS;
         match *self.history {
-            History::Whole(_) => self.since <= since && now <= self.asked + COUNTS,
+            History::Whole(_) => self.since <= since && is_new,
             // An older version is no better.
             History::Unknown => since <= self.since,
         }
@@ -41,21 +42,22 @@ impl Answer {
 
 impl Histories {
     /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all `states` that need the history; the
-    /// others wait.
+    /// others wait. `not_before`: no answer to an earlier question counts.
     pub async fn since(
         &self,
         scope: &TermScope,
         states: &ClaimStates,
         since: &str,
+        not_before: Option<Instant>,
     ) -> Result<Result<Arc<History<PersistentVolume>>, ApiError>, TermOver> {
         let Ok(since) = since.parse::<u128>() else { return Ok(Ok(Arc::new(History::Unknown))) };
         let mut answers = self.0.lock().await;
         loop {
-            if let Some(answer) = answers.iter().find(|answer| answer.covers(since, scope.clock.now())) {
+            if let Some(answer) = answers.iter().find(|answer| answer.covers(since, not_before, scope.clock.now())) {
                 return Ok(Ok(Arc::clone(&answer.history)));
             }
             let too_old = answers.iter().filter(|it| matches!(*it.history, History::Unknown)).map(|it| it.since).max();
-            let wanted = states.all().into_iter().filter_map(|state| state.plan().and_then(version));
+            let wanted = states.all().into_iter().filter_map(|state| version(&state));
             let oldest = wanted.filter(|it| too_old.is_none_or(|too_old| *it > too_old)).min();
             let from = oldest.unwrap_or(since).min(since);
             let asked = scope.clock.now();
@@ -72,7 +74,7 @@ impl Histories {
     }
 }
 
-/// The version from before the record of a request that has no proof yet.
-fn version(plan: &Plan) -> Option<u128> {
-    plan.unproven.as_ref().map(SmolStr::as_str)?.parse().ok()
+/// The version from which a claim needs the history.
+fn version(state: &ClaimState) -> Option<u128> {
+    state.since()?.parse().ok()
 }

@@ -185,7 +185,7 @@ impl<'a> Look<'a> {
             attempt: AttemptFacts {
                 has_recorded: state.has_recorded,
                 has_secret: state.secrets.is_some(),
-                has_checked: state.checked.is_some(),
+                checked: state.checked,
                 history: state.history,
             },
             rules: &self.cx.rules,

@@ -129,17 +129,19 @@ impl Look<'_> {
         Ok(recorded.map_err(|error| RECORD.failed(error))?)
     }
 
-    /// Reads from the API's history whether a PersistentVolume was stored for a request of an earlier term.
+    /// Reads from the API's history whether a PersistentVolume was stored for the request.
     async fn read_history(&self, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Evidence, Stop> {
-        let cx = self.cx;
-        let Some(plan) = self.known().plan() else { return Ok(Evidence::Unknown) };
-        let since = plan.unproven.clone().unwrap_or_default();
-        let history = attempt.park(&cx.scope.term, cx.histories.since(&cx.scope, &cx.states, &since)).await??;
+        let (cx, known) = (self.cx, self.known());
+        let (Some(request), Some(since)) = (known.request(), known.since()) else { return Ok(Evidence::Unknown) };
+        // What this term has sent itself may have landed after an older answer.
+        let not_before = known.has_answer().then_some(self.state.begun);
+        let reading = cx.histories.since(&cx.scope, &cx.states, since, not_before);
+        let history = attempt.park(&cx.scope.term, reading).await??;
         let history = history.map_err(|error| HISTORY.failed(error))?;
         let History::Whole(changed) = history.as_ref() else {
             return Ok(Evidence::Unknown);
         };
-        let seen = changed.get(&plan.request.volume_name).into_iter().flat_map(BTreeMap::values);
+        let seen = changed.get(&request.volume_name).into_iter().flat_map(BTreeMap::values);
         // On a node, the PersistentVolume of that name may be another node's, also where it is gone by now.
         let here = seen.filter(|it| cx.deployment.may_be_here(it)).map(|it| cx.deployment.is_here(it));
         Ok(match here.max() {
@@ -150,7 +152,7 @@ impl Look<'_> {
         })
     }
 
-    /// Leaves a request of an earlier term alone: its entry stays in the journal, and on the status page, until a person deletes it.
+    /// Leaves a request alone: its entry stays in the journal, and on the status page, until a person deletes it.
     fn leave_alone(&self, now: &Observed) -> Happened {
         if let Some(journal) = &self.cx.journal {
             journal.leave(&self.known().claim.key.uid);
@@ -159,7 +161,7 @@ impl Look<'_> {
         Change::LeftAlone.into()
     }
 
-    /// Ends a request of an earlier term whose PersistentVolume was stored.
+    /// Ends a request whose PersistentVolume was stored.
     fn drop_stored(&self) -> Happened {
         self.tell_resumed("found");
         Change::LeftAlone.into()

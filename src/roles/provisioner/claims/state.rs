@@ -92,6 +92,16 @@ impl ClaimState {
         self.plan().map(|plan| &plan.request)
     }
 
+    /// A version of the API from before the PersistentVolume can have been stored, if it is not known whether it was: by an earlier term, or
+    /// by a write of this term whose answer was lost.
+    pub fn since(&self) -> Option<&str> {
+        let plan = self.plan()?;
+        match &self.phase {
+            Phase::Created(made) if made.may_be_stored => Some(&plan.request.plan.claim.resource_version),
+            _ => plan.unproven.as_deref(),
+        }
+    }
+
     /// The secret of the driver's call.
     pub fn kept(&self) -> Option<&Secret> {
         match &self.phase {

@@ -27,7 +27,7 @@ pub enum Change {
     Confirmed,
     /// There is proof that no PersistentVolume was stored for a request of an earlier term.
     Proven,
-    /// The daemon does nothing for a request of an earlier term.
+    /// The daemon does nothing more for the request: its PersistentVolume was stored, or may have been.
     LeftAlone,
     /// The volume may exist whatever error the driver returns.
     NoErrorIsFinal,
@@ -146,7 +146,7 @@ fn created(mut made: Box<Made>, change: Change) -> Phase {
         Change::AskAgain => {
             Phase::Creating { plan: Box::new(made.plan), by: made.by, confirmed: true, kept: made.kept }
         }
-        Change::Discarded => ended(made.plan, false, None),
+        Change::Discarded | Change::LeftAlone => ended(made.plan, false, None),
         Change::Abandoned { failure } => ended(made.plan, false, failure),
         Change::Stored | Change::Found => {
             let by = if matches!(change, Change::Stored) { Asker::ThisTerm } else { made.by };

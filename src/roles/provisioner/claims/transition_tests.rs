@@ -30,11 +30,13 @@ fn begun() -> Instant {
 }
 
 /// Every change, by name.
-const CHANGES: [&str; 17] = [
+const CHANGES: [&str; 19] = [
     "Renewed",
     "Planned",
     "Asking",
     "Confirmed",
+    "Proven",
+    "LeftAlone",
     "NoErrorIsFinal",
     "Made",
     "Unusable",
@@ -56,6 +58,8 @@ fn change(name: &str) -> Change {
         "Planned" => Change::Planned(Box::new(plan())),
         "Asking" => Change::Asking { secret: None },
         "Confirmed" => Change::Confirmed,
+        "Proven" => Change::Proven,
+        "LeftAlone" => Change::LeftAlone,
         "NoErrorIsFinal" => Change::NoErrorIsFinal,
         "Made" => Change::Made { volume: volume(), begun: begun() },
         "Unusable" => Change::Unusable { volume_id: "vol-1".into(), why: failure() },
@@ -112,15 +116,16 @@ const TABLE: &[(&str, &[&str], &str)] = &[
     ("Planned", &["Hopeless"], "Finished"),
     ("Planned", &["Found"], "Stored"),
     ("Resumed", &["Asking"], "Creating"),
+    ("Resumed", &["LeftAlone"], "Finished"),
     ("Resumed", &["Found", "Stored"], "Stored"),
     ("Creating", &["Made"], "Created"),
     ("Creating", &["Unusable"], "Discarding"),
-    ("Creating", &["Refused"], "Finished"),
+    ("Creating", &["Refused", "LeftAlone"], "Finished"),
     ("Creating", &["Found", "Stored"], "Stored"),
     ("Created", &["AskAgain"], "Creating"),
-    ("Created", &["Discarded", "Abandoned"], "Finished"),
+    ("Created", &["Discarded", "Abandoned", "LeftAlone"], "Finished"),
     ("Created", &["Found", "Stored"], "Stored"),
-    ("Discarding", &["Discarded", "Abandoned"], "Finished"),
+    ("Discarding", &["Discarded", "Abandoned", "LeftAlone"], "Finished"),
     ("Discarding", &["Found"], "Stored"),
     ("Finished", &["Concluded"], "Idle"),
     ("Stored", &[], "Stored"),
@@ -195,10 +200,10 @@ fn what_ends_keeps_what_is_still_to_be_told_and_to_be_given_back() {
 
 proptest! {
     /// A claim leaves a phase in which a volume may exist only because the PersistentVolume is stored, because the driver's answer is
-    /// final, or because the volume is deleted or another PersistentVolume's.
+    /// final, because the volume is deleted or another PersistentVolume's, or because it is left alone and reported.
     #[test]
     fn no_sequence_of_changes_loses_a_volume_that_may_exist(changes in vec(0..CHANGES.len(), 0..40)) {
-        const ENDS: [&str; 5] = ["Stored", "Found", "Refused", "Discarded", "Abandoned"];
+        const ENDS: [&str; 6] = ["Stored", "Found", "Refused", "Discarded", "Abandoned", "LeftAlone"];
         let mut state = phase("Resumed");
         for by in changes.into_iter().map(|index| CHANGES[index]) {
             let before = name(&state);

@@ -6,7 +6,7 @@ use super::claim::Claim;
 use super::error::InvalidClaim;
 use super::state::ClaimState;
 
-/// What the API's history says of a request of an earlier term.
+/// What the API's history says of a request whose PersistentVolume may have been stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
     /// No PersistentVolume was ever stored for it.
@@ -118,8 +118,9 @@ pub struct AttemptFacts {
     pub has_recorded: bool,
     /// The secret was read.
     pub has_secret: bool,
-    /// No other PersistentVolume has the volume that the driver has created.
-    pub has_checked: bool,
-    /// What the API's history says of a request of an earlier term.
+    /// `Some`: no other PersistentVolume has the volume that the driver has created. The value says whether one may have been stored for it
+    /// before this check.
+    pub checked: Option<bool>,
+    /// What the API's history says of a request.
     pub history: Option<Evidence>,
 }
