@@ -1,5 +1,6 @@
 //! What the status page says of a state that would otherwise last in silence.
 
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault};
 use csi_control_plane::sandbox::driver::{Action, Profile};
 use k8s_openapi::api::core::v1::{Event, Namespace};
 use kube::Api;
@@ -8,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use tonic::Code;
 
+use super::{api, by_daemon};
+use crate::logs;
 use crate::objects::merge;
 use crate::resizing::expanding;
 use crate::snapshotting::{CONTENT, cutting};
@@ -35,6 +38,21 @@ async fn a_daemon_whose_leases_have_no_namespace_is_a_ready_standby_and_says_so(
     world.create::<Namespace>(object).await;
     world.serving(&daemon).await;
     world.shows(&daemon, "no error", |status| status["roles"][0]["lastError"].is_null()).await;
+}
+
+#[tokio::test]
+async fn a_claim_in_a_resize_state_of_an_older_api_grows_and_the_state_is_told() {
+    let world = World::supplied(|_| {}).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    world.ask_for(&claim, "2Gi").await;
+    // The API of today refuses to store it.
+    let older = json!({ "status": { "allocatedResourceStatuses": { "storage": "ControllerResizeFailed" } } });
+    let lists = by_daemon(&world).verb("list").resource("persistentvolumeclaims");
+    api(&world).faults().add(Fault::on(lists, ApiAction::Show(older)));
+    let (told, _log) = logs::count("the API has a value that is not known");
+    let _daemon = world.resizer(json!({})).await;
+    world.sized(&claim, "2Gi").await;
+    assert_eq!((world.sizes_asked(), *told.borrow()), (vec![2.0], 1));
 }
 
 impl World {
