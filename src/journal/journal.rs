@@ -180,6 +180,11 @@ impl<E: Content> Journal<E> {
         self.0.lock().keys().filter(|key| is_wanted(key)).map(ToString::to_string).collect()
     }
 
+    /// A version of the API from before the entry of this key was first durable.
+    pub fn since(&self, key: &str) -> Option<SmolStr> {
+        self.0.lock().since(key)
+    }
+
     /// Whether no successor can find an entry of this key that it would act on.
     pub fn is_gone(&self, key: &str) -> bool {
         self.0.lock().is_gone(key)

@@ -30,6 +30,8 @@ pub(crate) struct Journal {
     restored: BTreeSet<String>,
     /// The claims whose entries people have taken away, each with the term in which they did.
     exposed: BTreeMap<String, u64>,
+    /// The claims whose entries people have taken away after they may have been told that the volumes may be left over.
+    given_up: BTreeSet<String>,
     /// The oldest version from which the API can tell all changes.
     oldest: u64,
     /// How many terms there were.
@@ -43,6 +45,8 @@ pub(crate) struct Journal {
 pub(crate) struct Line {
     text: String,
     pub(crate) origin: Origin,
+    /// The term in which it was written.
+    term: u64,
 }
 
 /// Where an entry comes from.
@@ -64,6 +68,7 @@ impl Journal {
             saved: Vec::new(),
             restored: BTreeSet::new(),
             exposed: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             oldest: 0,
             terms: 0,
             audit,
@@ -92,7 +97,8 @@ impl Journal {
 
     /// Whether people are at fault if the claim's volume is lost.
     pub(crate) fn is_excused(&self, uid: &str) -> bool {
-        self.exposed.get(uid).is_some_and(|term| *term != self.terms) || self.is_restored(uid)
+        let is_lost = self.exposed.get(uid).is_some_and(|term| *term != self.terms);
+        is_lost || self.given_up.contains(uid) || self.is_restored(uid)
     }
 
     /// The entries of an object as it is stored now, after these.
@@ -122,7 +128,7 @@ impl Journal {
                 self.restored.insert(key.clone());
                 if self.written.contains(&of) { Origin::Restored } else { Origin::Copy }
             };
-            lines.insert(key.clone(), Line { text: text.to_owned(), origin });
+            lines.insert(key.clone(), Line { text: text.to_owned(), origin, term: self.terms });
         }
         if has_recorded {
             self.saved.push(object.clone());
@@ -132,9 +138,13 @@ impl Journal {
 
     /// Whether the entry of this claim, which is gone, may stay, because there is no proof left for it.
     pub(crate) fn is_unprovable(&self, uid: &str) -> bool {
-        let lines = self.segments.values().filter_map(|lines| lines.get(uid));
-        // The API has forgotten, for one cause or another, what came of the request, so its volume is kept and reported (J10).
-        lines.map(|line| since(&line.text)).any(|since| since < self.oldest)
+        self.segments.values().filter_map(|lines| lines.get(uid)).any(|line| self.is_forgotten(line))
+    }
+
+    /// Whether the API has forgotten, for one cause or another, what came of the request of an entry, so that its volume is kept and
+    /// reported (J10).
+    fn is_forgotten(&self, line: &Line) -> bool {
+        since(&line.text) < self.oldest
     }
 
     /// The claims that have an entry.
@@ -180,10 +190,30 @@ pub(crate) fn on_commit(model: &mut Model, change: &Committed<'_>, name: &str) {
         if by_daemon {
             removed(model, change.actor, uid);
         } else {
-            let term = model.journal.terms;
-            model.journal.exposed.insert(uid.clone(), term);
+            taken_away(model, uid, &old[uid]);
         }
     }
+}
+
+/// People have taken an entry away.
+fn taken_away(model: &mut Model, uid: &str, line: &Line) {
+    let term = model.journal.terms;
+    let is_gone = !model.supply.claims.values().any(|it| text(it, "/metadata/uid") == uid);
+    // What a term has asked for and not stored it knows without the journal.
+    let may_be_told = line.term != term || is_sent(&model.journal.audit, uid);
+    if is_gone && may_be_told && model.journal.is_forgotten(line) {
+        model.journal.given_up.insert(uid.to_owned());
+    }
+    model.journal.exposed.insert(uid.to_owned(), term);
+}
+
+/// Whether a daemon has sent the PersistentVolume of a claim.
+fn is_sent(audit: &Audit, uid: &str) -> bool {
+    let of_claim = |it: &Entry| {
+        let name = it.body.as_ref().map_or("", |body| text(body, "/metadata/name"));
+        it.verb == "create" && it.resource == "persistentvolumes" && uid_of(name) == uid
+    };
+    !audit.matching(of_claim).is_empty()
 }
 
 /// J2: a daemon removes an entry only when no volume can be lost by that.

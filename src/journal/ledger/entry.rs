@@ -62,6 +62,11 @@ impl<W> Entry<W> {
 }
 
 impl<W> Ledger<W> {
+    /// A version of the API from before the entry of this key was first durable.
+    pub(in crate::journal) fn since(&self, key: &str) -> Option<SmolStr> {
+        self.entries.get(key)?.since.clone()
+    }
+
     /// Takes over an entry that is on an object already.
     pub(super) fn adopt(&mut self, n: usize, stored: Stored) {
         let Stored { key, text, at, since } = stored;

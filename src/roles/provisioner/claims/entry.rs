@@ -108,10 +108,7 @@ impl Entry {
     /// The latest known version of the API from before the request was recorded. A segment that nobody has written for a long time has an old
     /// one; then the claim's is later.
     fn since(&self, segment: &str) -> SmolStr {
-        let claim = self.request.plan.claim.resource_version.as_str();
-        let number = |version: &str| version.parse::<u128>().ok();
-        let latest = [segment, claim].into_iter().max_by_key(|version| number(version));
-        latest.unwrap_or_default().into()
+        latest([segment, &self.request.plan.claim.resource_version]).into()
     }
 
     /// The claim, as far as the entry describes it.
@@ -137,6 +134,11 @@ impl Entry {
         });
         Claim { owner: Owner::Us, ..Claim::parse(object.into(), &self.request.plan.driver) }
     }
+}
+
+/// The later of two versions of the API. One that is no number is the earlier one.
+pub(super) fn latest(versions: [&str; 2]) -> &str {
+    versions.into_iter().max_by_key(|version| version.parse::<u128>().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::roles::provisioner::names;
 use super::attempt::{Happened, SourceRead};
 use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
-use super::entry::Entry;
+use super::entry::{Entry, latest};
 use super::error::{
     AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD,
     RESCHEDULE, Stop,
@@ -133,6 +133,8 @@ impl Look<'_> {
     async fn read_history(&self, attempt: &mut Attempt<'_, ClaimKey>) -> Result<Evidence, Stop> {
         let (cx, known) = (self.cx, self.known());
         let (Some(request), Some(since)) = (known.request(), known.since()) else { return Ok(Evidence::Unknown) };
+        let recorded = cx.journal.as_ref().and_then(|journal| journal.since(&known.claim.key.uid)).unwrap_or_default();
+        let since = latest([since, &recorded]);
         // What this term has sent itself may have landed after an older answer.
         let not_before = known.has_answer().then_some(self.state.begun);
         let reading = cx.histories.since(&cx.scope, &cx.states, since, not_before);

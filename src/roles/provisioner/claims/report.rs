@@ -22,7 +22,7 @@ use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, normalise};
 
 /// What the log and the Event say of a request that is left alone.
-const LEFT_OVER: &str = "an earlier leader has asked the driver for this volume, and its claim is gone: the volume may be left over, or its data may have been kept, so it is not deleted; the status page says what to do";
+const LEFT_OVER: &str = "the driver was asked for this volume, and its claim is gone: the volume may be left over, or its data may have been kept, so it is not deleted; the status page says what to do";
 
 /// If the journal has more requests than this, claims that succeed at once get no Event.
 const BURST: usize = 36;
@@ -94,7 +94,7 @@ impl Look<'_> {
         self.cx.reporter.reclaimed();
     }
 
-    /// An earlier leader has asked for a volume, and nothing proves that no PersistentVolume was stored for it: the volume is kept.
+    /// The driver was asked for a volume that its claim no longer waits for, and nothing proves that no PersistentVolume was stored for it: the volume is kept.
     pub(super) fn tell_left_over(&self, now: &Observed) {
         let claim = &self.known().claim;
         let volume = self.volume_name(claim).unwrap_or_default();
