@@ -274,10 +274,10 @@ impl Elector {
         }
     }
 
-    /// Releases our Lease on exit, unless work of a lost term is still running: then the Lease has to expire.
+    /// Releases our Lease on exit, unless a call may still be running: then the Lease has to expire.
     async fn leave(&mut self) -> Result<(), LeaseError> {
         self.publisher.follow(&self.lease_view);
-        if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
+        if self.last.as_ref().is_some_and(|term| !term.is_vacant() || self.publisher.is_in_doubt(term)) {
             return Ok(());
         }
         // The last write may have succeeded although we got no answer.

@@ -58,6 +58,17 @@ impl StatusPublisher {
         self.view.clone()
     }
 
+    /// Whether a call of the term may be running of which the objects say otherwise, so that its Lease has to expire.
+    pub(super) fn is_in_doubt(&self, term: &Term) -> bool {
+        if term.is_doubtful() {
+            tracing::warn!(
+                lease = self.lease,
+                "a call to the driver had no final answer, and the API could not be told: the lease is not released but expires"
+            );
+        }
+        term.is_doubtful()
+    }
+
     /// We don't lead; publishes the leader.
     pub(super) fn follow(&self, view: &LeaseView) {
         self.master.set(0.0);

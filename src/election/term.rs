@@ -34,6 +34,8 @@ struct State {
     /// `None`: forever, without leader election.
     valid_until: Option<Instant>,
     guards: usize,
+    /// Calls that may be running although the objects say that they have ended.
+    doubts: usize,
 }
 
 /// Nothing may be written: the term is over.
@@ -78,7 +80,7 @@ impl Term {
             clock,
             over: over.clone(),
             lost: CancellationToken::new(),
-            state: Mutex::new(State { valid_until, guards: 0 }),
+            state: Mutex::new(State { valid_until, guards: 0, doubts: 0 }),
             vacated: Notify::new(),
         };
         Self { inner: Arc::new(inner), over }
@@ -96,10 +98,27 @@ impl Term {
         self.inner.id
     }
 
-    /// Whether the former leader has released the Lease. A leader does that after its last call has ended. Otherwise (the leader died
-    /// or froze, there was none, or there is no election) a call of a former leader may still be running.
+    /// Whether the former leader has released the Lease. A leader does that after its last call has ended, if the objects do not say more
+    /// than it knows ([`add_doubt`](Self::add_doubt)). Otherwise (the leader died or froze, there was none, or there is no election) a
+    /// call of a former leader may still be running.
     pub fn follows_release(&self) -> bool {
         self.inner.follows_release
+    }
+
+    /// A call begins, and the objects say that an earlier one has ended for good. Until [`remove_doubt`](Self::remove_doubt), the Lease
+    /// is not released but expires, so that the next leader does not believe them.
+    pub fn add_doubt(&self) {
+        self.lock().doubts += 1;
+    }
+
+    /// The call of a doubt has ended, or the objects say that it may be running.
+    pub fn remove_doubt(&self) {
+        let mut state = self.lock();
+        state.doubts = state.doubts.saturating_sub(1);
+    }
+
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.lock().doubts > 0
     }
 
     /// Waits until the term is over: it was lost, or the Lease should be released.

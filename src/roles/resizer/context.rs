@@ -172,10 +172,23 @@ impl Context {
     /// A call begins, or has ended. `None`: with success.
     pub fn note_call(&self, uid: &str, job: Job, call: Option<LastCall>) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        match call {
+        let before = match call {
             Some(call) => calls.insert((uid.to_owned(), job), call),
             None => calls.remove(&(uid.to_owned(), job)),
         };
+        let is_doubt = |call: Option<LastCall>| call == Some(LastCall::Open { is_told: false });
+        match (is_doubt(before), is_doubt(call)) {
+            (false, true) => self.scope.term.add_doubt(),
+            (true, false) => self.scope.term.remove_doubt(),
+            _ => {}
+        }
+    }
+
+    /// The claim's status says how the last call has ended, or that this is not known.
+    pub fn note_told(&self, uid: &str, job: Job) {
+        if matches!(self.last_call(uid, job), LastCall::Open { .. }) {
+            self.note_call(uid, job, Some(LastCall::Open { is_told: true }));
+        }
     }
 
     /// The API has no class of this name, to which the claim is being changed.

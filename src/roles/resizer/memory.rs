@@ -54,7 +54,10 @@ pub enum LastCall {
         trusted: bool,
     },
     /// The call may still be running.
-    Open,
+    Open {
+        /// The claim's status does not say that it has ended.
+        is_told: bool,
+    },
     /// The driver has refused at this time: nothing is running.
     Refused(Timestamp),
 }
@@ -64,7 +67,7 @@ impl LastCall {
     pub fn is_refused(self, says_so: bool) -> bool {
         match self {
             Self::Earlier { trusted } => trusted && says_so,
-            Self::Open => false,
+            Self::Open { .. } => false,
             Self::Refused(_) => true,
         }
     }

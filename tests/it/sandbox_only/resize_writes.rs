@@ -1,13 +1,16 @@
 //! How often the resizer writes to a claim whose change fails again and again: what the claim says already is not written a second time.
 
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::Action;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 use tonic::Code;
 
-use super::api;
 use super::resizes::written;
+use super::{api, by_daemon};
 use crate::objects::{merge, short_lease};
-use crate::resizing::{ALLOCATED, STATE, at, expanding, modifying, resizer};
+use crate::resizing::{ALLOCATED, STATE, at, conditions, expanding, modifying, resizer};
 use crate::world::World;
 
 const STATUS: &str = "persistentvolumeclaims/status 200";
@@ -141,4 +144,38 @@ async fn z14_z57_less_is_asked_for_at_once_after_a_release_and_after_a_death_whe
             assert_eq!(world.sizes_asked().split_off(before), expected, "{code:?}, dies: {dies}");
         }
     }
+}
+
+/// The driver has refused 9Gi, and the claim says so. Then it no longer answers, and the API takes no writes: a leader that stops now
+/// has a call under way that no claim tells of.
+#[tokio::test]
+async fn i4_a_leader_that_could_not_tell_of_an_open_call_leaves_its_lease_to_expire() {
+    let world = World::supplied(|_| {}).await;
+    let config = || {
+        let mut config = resizer(short());
+        merge(&mut config, short_lease());
+        config
+    };
+    let first = world.daemon(config()).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::fail(Code::Internal, "no")).times(2));
+    world.driver().inject(expanding(Action::fail(Code::Aborted, "it is pending")));
+    world.ask_for(&claim, "9Gi").await;
+    world.expanded_times(2).await;
+    let refusal = |it: &PersistentVolumeClaim| conditions(it).iter().any(|it| it.starts_with("ControllerResizeError"));
+    world.claim_until(&claim, "refused", refusal).await;
+    let writes = by_daemon(&world).verb("patch").resource("persistentvolumeclaims");
+    let faults = api(&world).faults();
+    let busy = faults.add(Fault::on(writes, ApiAction::Refuse(Rejection::service_unavailable("busy"))));
+    let begun = world.expansions().len();
+    world.expanded_times(begun + 2).await;
+    first.stop().await.unwrap();
+    world.ask_for(&claim, "2Gi").await;
+    faults.remove(busy);
+    let before = world.expansions().len();
+    world.driver().clear_faults();
+    world.driver().inject(expanding(Action::fail(Code::Internal, "no")).once());
+    let _second = world.daemon_on("successor", config()).await;
+    world.sized(&claim, "2Gi").await;
+    assert_eq!(world.sizes_asked().split_off(before), [9.0, 2.0]);
 }

@@ -249,14 +249,14 @@ fn i4_less_is_asked_for_only_when_the_last_call_has_certainly_ended() {
         (in_progress, "Internal", refused, 2),
         (in_progress, "Internal", trusted, 2),
         (in_progress, "Internal", untrusted, 9),
-        (in_progress, "Internal", LastCall::Open, 9),
+        (in_progress, "Internal", LastCall::Open { is_told: false }, 9),
         (in_progress, "DeadlineExceeded", refused, 2),
         (in_progress, "DeadlineExceeded", trusted, 9),
         (in_progress, "", trusted, 9),
         (infeasible, "OutOfRange", refused, 2),
         (infeasible, "OutOfRange", trusted, 2),
         (infeasible, "OutOfRange", untrusted, 9),
-        (infeasible, "OutOfRange", LastCall::Open, 9),
+        (infeasible, "OutOfRange", LastCall::Open { is_told: false }, 9),
     ] {
         let mut case = Case::begun(json!({ "status": {
             "allocatedResources": { "storage": "9Gi" },

@@ -112,7 +112,11 @@ fn every_row_of_the_table() {
         ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), in_progress, Some("b")) }, begin("c")),
         ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), infeasible, Some("b")) }, begin("c")),
         ("4 a dead leader", Case { last_call: untrusted, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
-        ("4 a retry is open", Case { last_call: LastCall::Open, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
+        (
+            "4 a retry is open",
+            Case { last_call: LastCall::Open { is_told: false }, ..case(Some("c"), infeasible, Some("b")) },
+            begin("b"),
+        ),
     ] {
         assert_eq!(case.step(), expected, "row {row}");
     }

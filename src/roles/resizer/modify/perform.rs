@@ -13,6 +13,7 @@ use crate::roles::resizer::error::{
     BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, is_refusal,
 };
 use crate::roles::resizer::memory::{Job, LastCall};
+use crate::roles::resizer::names;
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
@@ -69,7 +70,8 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
     let client = cx.scope.driver.use_now()?.with_own_timeout(cx.section.modify_timeout);
     cx.missing.forget(now.uid());
     // From here on the outcome is unknown until the driver answers.
-    cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open));
+    let is_told = status(&now.claim).modify.as_ref().is_some_and(|modify| modify.status != names::INFEASIBLE);
+    cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open { is_told }));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
     match answer {
         Ok(_) => {
