@@ -10,6 +10,9 @@ mod backoff;
 #[path = "../src/queue/cause.rs"]
 mod cause;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "the bench uses a part of it")]
+#[path = "../src/queue/next.rs"]
+mod next;
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "the bench uses a part of it")]
 #[path = "../src/queue/state.rs"]
 mod state;
 mod support;

@@ -15,8 +15,8 @@
 //!
 //! - **Handlers return an [`Outcome`], the queue acts.** Handlers do not call forget or add again.
 //! - **The failure count belongs to an epoch** (a hash of uid and direction): a new object of the same name or a switch
-//!   from attach to detach starts as new, with no inherited delay and no stale cause. A key that settles or is
-//!   forgotten uses no memory.
+//!   from attach to detach starts as new, with no inherited delay and no stale cause. A run that reads the switch and
+//!   then fails is the first failure of the new epoch. A key that settles or is forgotten uses no memory.
 //! - **Lanes have their own workers**, so slow detaches can't starve attaches. A run that waits for another run
 //!   [parks](Ticket::park) and frees its worker.
 //! - **Jitter only lengthens**, so that the promise "at least the base delay" holds.
@@ -28,6 +28,7 @@ mod cause;
 mod config;
 mod done;
 mod metrics;
+mod next;
 mod state;
 #[cfg(test)]
 mod state_tests;

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::cause::{Activation, Cause, Causes, Outcome};
+use super::cause::{Activation, Causes, Outcome};
+use super::next::Next;
 
 /// Every key that has not settled.
 #[derive(Debug)]
@@ -76,16 +77,6 @@ pub(super) enum Slot {
     Returning { sequence: u64 },
 }
 
-/// What was added during a run.
-#[derive(Debug, Clone, Copy)]
-struct Next {
-    epoch: u64,
-    lane: usize,
-    causes: Causes,
-    since: Duration,
-    urgent: bool,
-}
-
 /// A run to be started.
 #[derive(Debug)]
 pub(super) struct Start<K, S> {
@@ -123,7 +114,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
             return true;
         };
         if let Phase::Running(running) = &mut item.phase {
-            return running.add(now, item.epoch, lane, what);
+            return Next::add(&mut running.next, item.epoch, now, lane, what);
         }
         let (old_lane, fresh) = (item.lane, item.epoch != what.epoch);
         item.lane = lane;
@@ -246,21 +237,19 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
     }
 
     /// A run reads now what it decides from. What was added since it began because something had changed is in what it
-    /// reads: that would only run the key again without news, and end the back-off if the run fails. Other causes and
-    /// another epoch stay.
+    /// reads: that would only run the key again without news, and end the back-off if the run fails. Other causes stay, and
+    /// another epoch: if the run fails, the failure is the first one of that epoch.
     pub(super) fn observe(&mut self, key: &K, run: u64) {
         let Some(item) = self.items.get_mut(key) else { return };
         let epoch = item.epoch;
         // A forgotten run reads for nothing: its key is still to be run.
         let Some(running) = item.running(run).filter(|running| !running.forgotten) else { return };
-        let Some(next) = running.next.as_mut().filter(|next| next.epoch == epoch) else { return };
-        next.causes = next.causes.without(Cause::Changed);
-        next.urgent = next.causes.iter().any(Cause::is_urgent);
-        let lane = next.lane;
-        if next.causes.is_empty() {
+        let Some(next) = running.next.as_mut() else { return };
+        if next.is_answered_by_a_read(epoch) {
+            let lane = next.lane;
             running.next = None;
+            item.lane = lane;
         }
-        item.lane = lane;
     }
 
     /// Notes what a run last said, for the status page.
@@ -289,9 +278,10 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
         self.lanes[lane].leave(slot);
         self.running -= 1;
 
+        let other = next.filter(|next| next.epoch != item.epoch);
         let over = forgotten
             || matches!(outcome, Outcome::Settled | Outcome::Forget)
-            || next.as_ref().is_some_and(|next| next.epoch != item.epoch);
+            || other.is_some_and(|next| !next.is_read);
         if over {
             self.items.remove(key);
             if let Some(next) = next {
@@ -300,6 +290,9 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
             return Some(Finish { worked, retried: false });
         }
 
+        if let Some(next) = other {
+            (item.payload, item.epoch, item.failures, item.since) = (payload(), next.epoch, 0, next.since);
+        }
         let delay = if let Outcome::RetryAfter(delay) = outcome {
             delay
         } else if outcome == Outcome::Interrupted {
@@ -312,7 +305,7 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
             let delay = self.backoff.delay(item.failures, cap, jitter);
             if let Outcome::RetryNoSooner(asked) = outcome { delay.max(asked) } else { delay }
         };
-        let urgent = next.as_ref().is_some_and(|next| next.urgent);
+        let urgent = next.is_some_and(|next| next.urgent && !next.is_read);
         if let Some(next) = next {
             item.causes = item.causes.union(next.causes);
             item.lane = next.lane;
@@ -417,31 +410,5 @@ impl<S> Item<S> {
             Phase::Running(running) if running.run == run => Some(running),
             _ => None,
         }
-    }
-}
-
-impl Running {
-    fn add(&mut self, now: Duration, epoch: u64, lane: usize, what: Activation) -> bool {
-        match &mut self.next {
-            Some(next) if next.epoch == what.epoch => {
-                next.lane = lane;
-                next.causes = next.causes.union(what.cause.into());
-                next.urgent |= what.cause.is_urgent();
-                false
-            }
-            next => {
-                let fresh = next.as_ref().map_or(epoch, |next| next.epoch) != what.epoch;
-                let mut added = Next::new(now, lane, what);
-                added.urgent |= fresh;
-                *next = Some(added);
-                true
-            }
-        }
-    }
-}
-
-impl Next {
-    fn new(now: Duration, lane: usize, what: Activation) -> Self {
-        Self { epoch: what.epoch, lane, causes: what.cause.into(), since: now, urgent: what.cause.is_urgent() }
     }
 }
