@@ -116,11 +116,26 @@ pub(super) struct Streak {
     /// The outcome of the last call.
     last: &'static str,
     is_soft: bool,
-    is_infeasible: bool,
+    /// The request that was refused as infeasible, if the last call was.
+    infeasible: Option<Request>,
     /// When the last one began, and when its caller gave up at the latest.
     began: Duration,
     deadline: Option<Duration>,
     connection: u64,
+}
+
+/// A reason to run that others have given a job.
+#[derive(Debug)]
+pub(super) struct Turn {
+    at: Duration,
+    /// The row of failures has begun anew.
+    is_counted: bool,
+}
+
+impl Turn {
+    pub(super) fn new(at: Duration) -> Self {
+        Self { at, is_counted: false }
+    }
 }
 
 /// Whether by convention nothing goes on after this answer.
@@ -268,13 +283,6 @@ impl Checks {
     fn in_time(&mut self, call: &Call, handle: &str, job: Job) {
         let key = (handle.to_owned(), job);
         let Some(streak) = self.streaks.get(&key) else { return };
-        // Something else than time has ended the wait, perhaps before the call began: it begins afresh.
-        let of_class = self.class_turned.filter(|_| job == Job::Modify);
-        let turns = [self.turned.get(&key).copied(), of_class];
-        if turns.into_iter().flatten().any(|at| at + LATE >= streak.began) {
-            self.streaks.remove(&key);
-            return;
-        }
         let gap = call.started.saturating_sub(streak.ended).as_secs_f64();
         let doubled = BACKOFF.0 * 2_f64.powi(i32::try_from(streak.failures).unwrap_or(30).min(30) - 1);
         // With its connection, or on a cut one, an answer is lost: its caller goes on as after any failure, at the latest from its
@@ -282,13 +290,31 @@ impl Checks {
         let is_cut = self.driver_cut.is_some_and(|at| at + LATE >= streak.began);
         let is_over = streak.deadline.is_some_and(|at| call.started >= at);
         let may_be_lost = call.connection != streak.connection || (is_cut && is_over);
-        let least = match (streak.is_infeasible, streak.failures) {
-            (true, _) if may_be_lost => return,
+        // Another size or class is not the one that the driver has refused.
+        let pauses = streak.infeasible.is_some() && streak.infeasible == Request::of(call);
+        let least = match (pauses, streak.failures) {
+            (true, _) if may_be_lost => 0.0,
             (true, _) => PAUSE,
-            (false, 0) => return,
+            (false, 0) => 0.0,
             (false, _) => doubled.min(if streak.is_soft { SOFT } else { BACKOFF.1 }),
         };
-        if gap + 0.002 < least {
+        let is_early = gap + 0.002 < least;
+        // Something else than time may have ended the wait, perhaps before the call began. What a burst of changes brings is counted: a
+        // change begins the row of failures anew, and is good for one call before its time, however late and in whatever order the
+        // changes arrive.
+        let turns = self.turned.entry(key.clone()).or_default();
+        turns.retain(|turn| turn.at + LATE >= streak.began);
+        let of_class = self.class_turned.filter(|_| job == Job::Modify).is_some_and(|at| at + LATE >= streak.began);
+        let is_turned = if is_early { !turns.is_empty() } else { turns.iter().any(|turn| !turn.is_counted) };
+        if is_early && is_turned && !of_class {
+            turns.remove(0);
+        }
+        for turn in turns {
+            turn.is_counted = true;
+        }
+        if is_turned || of_class {
+            self.streaks.remove(&key);
+        } else if is_early {
             let (failures, label) = (streak.failures, streak.last);
             let what = format!("{gap:.3}s after {failures} failures in a row ({label}), wanted at least {least:.3}s");
             self.violate(Rule::I11, format_args!("{:?} {handle} ({job:?}): again {what}", call.started));
@@ -311,12 +337,13 @@ impl Checks {
             self.streaks.remove(&key);
             return;
         };
+        let infeasible = Request::of(call).filter(|_| job.is_infeasible(code));
         if term != Some(self.terms) {
             return;
         }
         let streak = self.streaks.entry(key).or_default();
-        streak.is_infeasible = job.is_infeasible(code);
-        streak.failures += u32::from(!streak.is_infeasible);
+        streak.failures += u32::from(infeasible.is_none());
+        streak.infeasible = infeasible;
         // Its caller may have given up before.
         streak.ended = call.deadline.map_or(ended, |deadline| ended.min(deadline));
         streak.last = call.outcome.label();

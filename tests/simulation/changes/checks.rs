@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::calls::{Demand, Job, Live, Streak};
+use super::calls::{Demand, Job, Live, Streak, Turn};
 use super::invariants::Rule;
 use super::objects::{
     ALLOCATED, CAPACITY, CLAIMS, CURRENT, MODIFY, OF_CLASSES, OF_SIZES, RECORDED, REQUESTED, STATE, TARGET, VOLUMES,
@@ -57,14 +57,16 @@ pub(super) struct Checks {
     pub(super) excused: BTreeSet<String>,
     pub(super) live: BTreeMap<u64, Live>,
     pub(super) streaks: BTreeMap<(String, Job), Streak>,
-    /// When others have last given a job of a volume a reason to run.
-    pub(super) turned: BTreeMap<(String, Job), Duration>,
+    /// When others have given a job of a volume a reason to run. Each is good for one call before its time.
+    pub(super) turned: BTreeMap<(String, Job), Vec<Turn>>,
     /// When a class has last changed.
     pub(super) class_turned: Option<Duration>,
     /// When a connection to the driver was last cut.
     pub(super) driver_cut: Option<Duration>,
     pub(super) lease: Option<(String, String)>,
     pub(super) renewed: Duration,
+    /// Until then the answer to a renewal may be lost.
+    pub(super) deaf_until: Duration,
     /// The number of terms.
     pub(super) terms: u64,
     /// How many changes are done.
@@ -154,9 +156,9 @@ impl Checks {
             (text(lease, "/spec/holderIdentity").to_owned(), text(lease, "/spec/acquireTime").to_owned())
         };
         let now = commit.new.map(of);
-        // A leader that could not renew in time has begun another term, though the Lease never changed hands.
+        // A leader that could not renew in time, or did not hear that it had, has begun another term, though the Lease never changed hands.
         let is_late = commit.at.saturating_sub(std::mem::replace(&mut self.renewed, commit.at)) > TERM;
-        if is_late || now != self.lease {
+        if is_late || commit.at <= self.deaf_until || now != self.lease {
             self.streaks.clear();
             self.terms += 1;
         }
@@ -179,7 +181,7 @@ impl Checks {
         for claim in claims_of(old).into_iter().chain(claims_of(new)) {
             let claim = self.claims.get(&claim).cloned().unwrap_or_default();
             let handle = handle(&self.volume_of(&claim)).to_owned();
-            self.turned.insert((handle, Job::Expand), commit.at);
+            self.turned.entry((handle, Job::Expand)).or_default().push(Turn::new(commit.at));
         }
     }
 
@@ -192,7 +194,7 @@ impl Checks {
             (Job::Modify, [WANTED, CURRENT, MODIFY, TARGET, "/status/phase", "/spec/volumeName"]),
         ] {
             if reasons.iter().any(differs) {
-                self.turned.insert((handle.clone(), job), commit.at);
+                self.turned.entry((handle.clone(), job)).or_default().push(Turn::new(commit.at));
             }
         }
     }

@@ -58,6 +58,7 @@ impl Play {
                     // Bytes that its connections held back are lost, as if the connections had timed out long ago.
                     self.network.reset(DAEMONS[daemon], peer);
                     self.network.heal(DAEMONS[daemon], peer);
+                    self.deaf_for(Duration::ZERO);
                 }
                 Undo::Release(fault) => self.testbed.api.faults().remove(fault),
                 Undo::Start => self.start_all().await,
@@ -192,7 +193,8 @@ impl Play {
     /// Something else happens, where it is rough.
     async fn disturb(&mut self) {
         let daemon = self.daemon();
-        match self.rng.random_range(0..13) {
+        match self.rng.random_range(0..16) {
+            13..16 => self.burst(daemon),
             0..3 => self.meddle(),
             3..6 => self.cut(daemon),
             6 => {
@@ -203,6 +205,7 @@ impl Play {
             9 => {
                 let down = self.seconds(0.0, 5.0);
                 self.testbed.server.restart(down).await;
+                self.deaf_for(down);
             }
             10 => {
                 if let Some(running) = &self.daemons[daemon] {
@@ -216,6 +219,32 @@ impl Play {
                 self.after(0.0, 20.0, Undo::Secret);
             }
             _ => self.testbed.api.compact(),
+        }
+    }
+
+    /// A user, a scheduler and others write to a claim, its volume and the classes at once, while the driver refuses. Each kind's events
+    /// arrive with a delay of their own, so in any order between the steps of the attempts that they cause.
+    fn burst(&mut self, daemon: usize) {
+        for method in [Method::ControllerExpandVolume, Method::ControllerModifyVolume] {
+            let code = [Code::Internal, Code::InvalidArgument, Code::Aborted][self.rng.random_range(0..3)];
+            let action = Action::Fail { code, message: "scripted".to_owned() };
+            let times = self.rng.random_range(1..=4);
+            self.testbed.driver.inject(Fault::on(method, action).times(times));
+        }
+        let latency = self.seconds(0.0, 0.05);
+        self.network.set_latency(DAEMONS[daemon], API_HOST, latency);
+        for plural in [CLAIMS, VOLUMES, ATTRIBUTES] {
+            let delay = Duration::from_millis(self.rng.random_range(0..600));
+            let on = Matching::any().user(DAEMONS[daemon]).resource(plural);
+            let fault = self.testbed.api.faults().clone().delay_watches(on, delay);
+            self.after(1.0, 5.0, Undo::Release(fault));
+        }
+        for _ in 0..self.rng.random_range(2..7) {
+            match self.rng.random_range(0..4) {
+                0 => self.wish_size(),
+                1 => self.wish_class(),
+                _ => self.meddle(),
+            }
         }
     }
 
@@ -257,8 +286,17 @@ impl Play {
         }
         if peer == DRIVER_HOST {
             self.checks().driver_cut = Some(self.testbed.driver.age());
+        } else {
+            self.checks().deaf_until = Duration::MAX;
         }
         self.after(0.2, 15.0, Undo::Heal { daemon, peer });
+    }
+
+    /// The answers to renewals may be lost for so long. A leader that heard none gives up at its renew deadline, and leads again after a
+    /// retry.
+    pub(super) fn deaf_for(&self, lasts: Duration) {
+        let until = self.testbed.driver.age() + lasts + Duration::from_secs(5);
+        self.checks().deaf_until = until;
     }
 
     fn late_watches(&mut self, daemon: usize) {

@@ -66,6 +66,25 @@ fn a_sound_life_breaks_nothing() {
                 .done("2Gi"),
         ),
         (
+            "less at once after an infeasible size",
+            Story::new()
+                .changed()
+                .by("user")
+                .writes(CLAIMS, &[less()])
+                .by(DAEMONS[0])
+                .begun("4Gi")
+                .after(60)
+                .expands(4)
+                .refused(Code::OutOfRange)
+                .tells("OutOfRange")
+                .begun("2Gi")
+                .expands(2)
+                .has(2 * GIB, "a")
+                .ends(ok())
+                .sized("2Gi")
+                .done("2Gi"),
+        ),
+        (
             "finished by its node, which fails first",
             Story::new()
                 .changed()
@@ -113,6 +132,22 @@ fn of_calls() -> Broken {
         (I4, "calls with less while a call may run", open().tells("Internal").begun("2Gi").expands(2)),
         (I11, "expands again at once", open().expands(4).refused(UNKNOWN).expands(4)),
         (I11, "modifies again at once", open_class().modifies("a").refused(UNKNOWN).modifies("a")),
+        (
+            I11,
+            "expands twice for one change of the wish",
+            Story::new()
+                .begun("4Gi")
+                .expands(4)
+                .refused(Code::Internal)
+                .tells("Internal")
+                .by("user")
+                .writes(CLAIMS, &[("/spec/resources/requests/storage", json!("5Gi"))])
+                .by(DAEMONS[0])
+                .begun("5Gi")
+                .expands(5)
+                .refused(Code::Internal)
+                .expands(5),
+        ),
         (
             I11,
             "does not wait after an infeasible size",

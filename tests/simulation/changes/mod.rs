@@ -18,7 +18,7 @@
 //! | I6, I7 | a daemon's write | the volume's object, the last class that the driver has applied with success |
 //! | I8, I9 | a daemon's write | the object before |
 //! | I10 | each call, each write; all requests at the end | which claim the volume is bound to, whose volume it is |
-//! | I11 | each call | failures in a row of the same job in the same term |
+//! | I11 | each call | failures in a row of the same job in the same term; a change by others is good for one call before its time, also in a burst whose events arrive in any order |
 //! | I12 | a daemon's write, its log, its metrics | the secret's value |
 //! | I13 | each call; the end | the request before it; each claim has what it asks for, and the driver has it too |
 //! | I14 | after the end | no write, no call, no read of a claim, no request for pods |
@@ -69,6 +69,11 @@ const FOUND: &[(u64, &str)] = &[
         "a modification that failed as a term began was tried again at once: the classes were looked at once more (I11)",
     ),
     (121, "the same, by another way"),
+    (
+        157,
+        "a leader whose last call may have been running, and whose claim did not say so, released its Lease to one that asked for less (I4)",
+    ),
+    (448, "the same, in one process"),
 ];
 
 fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {

@@ -303,6 +303,7 @@ impl Play {
             self.network.reset(daemon, DRIVER_HOST);
         }
         self.network.heal_all();
+        self.deaf_for(Duration::ZERO);
         self.testbed.server.restart(Duration::from_millis(100)).await;
         self.testbed.server.up().await;
         self.make_classes();
