@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::checks::Checks;
 use super::invariants::Rule;
-use super::objects::{ALLOCATED, FOREIGN_CLASS, MODIFY, STATE, TARGET, size};
+use super::objects::{ALLOCATED, FOREIGN_CLASS, MODIFY, TARGET, size};
 use crate::world::text;
 
 /// The shortest and the longest back-off, as configured.
@@ -165,10 +165,12 @@ impl Checks {
             return;
         }
         let handle = call.volume.clone().unwrap_or_default();
-        match (call.ended.is_some(), call.applied.is_some()) {
-            (false, false) => self.arrived(call, caller, &handle),
-            (false, true) => self.carried_out(call, &handle),
-            (true, _) => self.ended(call, &handle),
+        match (call.ended, call.applied) {
+            (None, None) => self.arrived(call, caller, &handle),
+            (None, Some(_)) => self.carried_out(call, &handle),
+            // The caller had given it up.
+            (Some(ended), Some(applied)) if applied > ended => self.carried_out(call, &handle),
+            (Some(_), _) => self.ended(call, &handle),
         }
     }
 
@@ -225,8 +227,7 @@ impl Checks {
             let says = text(claim, ALLOCATED);
             self.violate(Rule::I2, format_args!("{handle} is to have {wanted} bytes, and its claim says {says:?}"));
         }
-        let is_recorded = self.recorded_size.get(handle).is_some_and(|(term, is)| *term == self.terms && wanted <= *is);
-        if is_recorded && text(claim, STATE) != "NodeResizeInfeasible" {
+        if self.recorded_size.get(handle).is_some_and(|(term, is)| *term == self.terms && wanted <= *is) {
             self.violate(Rule::I13, format_args!("{handle} is to have {wanted} bytes again, after that was recorded"));
         }
     }

@@ -189,6 +189,10 @@ impl Checks {
     fn claim_changed(&mut self, commit: &Commit<'_>, old: &Value, new: &Value) {
         let handle = handle(&self.volume_of(new)).to_owned();
         let differs = |pointer: &&str| old.pointer(pointer) != new.pointer(pointer);
+        if differs(&STATE) && text(new, STATE) == "NodeResizeInfeasible" {
+            // The driver verifies the size, whatever its answer is.
+            self.recorded_size.remove(&handle);
+        }
         for (job, reasons) in [
             (Job::Expand, [REQUESTED, CAPACITY, ALLOCATED, STATE, "/status/phase", "/spec/volumeName"]),
             (Job::Modify, [WANTED, CURRENT, MODIFY, TARGET, "/status/phase", "/spec/volumeName"]),
@@ -250,6 +254,9 @@ impl Checks {
         let is_less = size(new, ALLOCATED) < size(old, ALLOCATED);
         if was.starts_with("Controller") && is_less && self.may_run(handle(volume), Job::Expand) {
             self.violate(Rule::I4, format_args!("{name} begins less while the last call's outcome is unknown"));
+        }
+        if is == "NodeResizePending" && was != is {
+            self.recorded_size.insert(handle(volume).to_owned(), (self.terms, size(new, ALLOCATED)));
         }
         let is_fresh = size(new, ALLOCATED) != size(old, ALLOCATED);
         if is_of_node(was) && was != is && was != "NodeResizeInfeasible" && !is_fresh {

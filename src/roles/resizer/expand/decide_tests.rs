@@ -218,6 +218,17 @@ fn a_resize_state_that_is_not_known_begins_the_expansion_anew() {
 }
 
 #[test]
+fn z58_a_claim_that_comes_down_to_what_its_volume_has_asks_for_no_more_than_that() {
+    let refused = json!({ "status": {
+        "allocatedResources": { "storage": "9Gi" },
+        "allocatedResourceStatuses": { "storage": names::CONTROLLER_RESIZE_INFEASIBLE },
+        "conditions": [{ "type": "ControllerResizeError", "status": "True", "reason": "OutOfRange" }] } });
+    let case = Case::new(refused, json!({ "spec": { "capacity": { "storage": "3Gi" } } }));
+    let Step::Begin(begin) = case.step() else { panic!("{:?}", case.step()) };
+    assert_eq!((begin.allocated.as_deref(), begin.removes), (Some("3Gi"), vec![names::CONTROLLER_RESIZE_ERROR]));
+}
+
+#[test]
 fn z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not() {
     let infeasible = |allocated: &str| {
         Case::new(

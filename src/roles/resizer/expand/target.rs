@@ -35,6 +35,10 @@ pub fn target(sizes: &Sizes, is_real: bool) -> Target {
         match (state, allocated) {
             (NodePending | NodeInProgress, _) => Target::Node,
             (NodeInfeasible, _) if is_real => Target::Size(begun),
+            // The claim asks for less than was refused, and the volume has enough: only the claim is to say so.
+            (ControllerInProgress | ControllerInfeasible, Some(begun)) if sizes.has_failed && volume < begun => {
+                Target::Size(volume)
+            }
             // A state that is not known is no node's: an older or later API may have left it, and nobody else would end it.
             (ControllerInProgress | ControllerInfeasible | Unknown, _) => Target::Size(begun),
             // A smaller size than the requested one would not be enough for the claim.
@@ -84,6 +88,9 @@ mod tests {
             ("6 A absent", 3, None, 8, NodeInfeasible, false, same(Size(3))),
             ("7", 3, Some(8), 8, ControllerInProgress, true, same(Size(8))),
             ("7", 3, Some(8), 8, ControllerInfeasible, false, same(Size(8))),
+            ("7 F, refused beyond P", 3, Some(9), 8, ControllerInfeasible, true, same(Size(8))),
+            ("7 F, refused beyond P", 3, Some(9), 8, ControllerInProgress, true, same(Size(8))),
+            ("7 not F", 3, Some(9), 8, ControllerInfeasible, false, same(Size(9))),
             ("7 A absent", 3, None, 8, ControllerInProgress, false, same(Size(3))),
             ("8", 3, Some(8), 8, Idle, false, same(Size(8))),
             ("8 A < R", 3, Some(2), 8, Idle, false, same(Size(3))),
