@@ -339,6 +339,11 @@ impl Checks {
             return;
         };
         let infeasible = Request::of(call).filter(|_| job.is_infeasible(code));
+        let class = Request::of(call).filter(|_| job == Job::Modify && is_final(code));
+        if class.is_some_and(|it| self.held.get(handle).is_some_and(|(_, held)| held == it.class())) {
+            // A former leader's call was carried out, and now the driver refuses the same.
+            self.excused.insert(handle.to_owned());
+        }
         if term != Some(self.terms) {
             return;
         }

@@ -53,7 +53,7 @@ pub(super) struct Checks {
     /// The sizes and classes that a leader has recorded in its term.
     pub(super) recorded_size: BTreeMap<String, (u64, i64)>,
     pub(super) recorded_class: BTreeMap<String, (u64, String)>,
-    /// Volumes for which the driver has carried out a call after it had said that nothing goes on.
+    /// Volumes for which the driver has carried out a call after it had said that nothing goes on, or has refused what it had done.
     pub(super) excused: BTreeSet<String>,
     pub(super) live: BTreeMap<u64, Live>,
     pub(super) streaks: BTreeMap<(String, Job), Streak>,

@@ -74,6 +74,11 @@ const FOUND: &[(u64, &str)] = &[
         "a leader whose last call may have been running, and whose claim did not say so, released its Lease to one that asked for less (I4)",
     ),
     (448, "the same, in one process"),
+    (72, "a wish that a waiting run had read before its call ran it again at once (I11)"),
+    (
+        1284,
+        "a claim that came down asked for the refused size for ever, although its volume had grown enough for it (I13)",
+    ),
 ];
 
 fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {
