@@ -111,14 +111,7 @@ impl Verifier {
             CertificateError::InvalidPurposeContext { .. } | CertificateError::InvalidPurpose => {
                 "it is not meant for servers: have one issued with the extended key usage serverAuth".to_owned()
             }
-            CertificateError::UnknownIssuer => {
-                let known: Vec<String> =
-                    trust.parsed().map(|authority| format!("\"{}\"", authority.subject)).take(5).collect();
-                format!(
-                    "none of the trusted authorities has signed it ({}): put its issuer's certificate, or this certificate itself, into {place}",
-                    known.join(", ")
-                )
-            }
+            CertificateError::UnknownIssuer => unsigned(trust, "", &place),
             _ if chain.first().is_some_and(|leaf| leaf.version < 3) => {
                 "it is of X.509 version 1, which has no names of servers: have one issued with version 3".to_owned()
             }
@@ -127,9 +120,20 @@ impl Verifier {
                     "it is an authority's: have one issued without CA:TRUE, or put this certificate itself into {place}"
                 )
             }
+            CertificateError::BadSignature => unsupported(trust, chain)
+                .unwrap_or_else(|| unsigned(trust, "; the one with its issuer's name has another key", &place)),
             _ => unsupported(trust, chain).unwrap_or(text),
         }
     }
+}
+
+/// No authority has signed a certificate. `twin` says more, for an authority that only has the name of one that has.
+fn unsigned(trust: &Trust, twin: &str, place: &str) -> String {
+    let known: Vec<String> = trust.parsed().map(|authority| format!("\"{}\"", authority.subject)).take(5).collect();
+    format!(
+        "none of the trusted authorities has signed it ({}{twin}): put its issuer's certificate, or this certificate itself, into {place}",
+        known.join(", ")
+    )
 }
 
 /// What in a chain cannot be verified here.

@@ -131,11 +131,16 @@ impl World {
         self.driver().creates_of(&name)
     }
 
-    /// Waits for an Event on the claim that says so, and returns all of the claim's.
+    /// Waits for an Event on the claim that says so, and returns all of the claim's. Kubernetes' own controller says some of it, too, and
+    /// knows nothing of what the daemon has seen.
     pub(crate) async fn claim_told(&self, claim: &str, reason: &str, text: &str) -> Vec<Event> {
         let uid = self.claim_uid(claim).await;
         let what = format!("{reason}: {text}");
-        self.events_until(&uid, &what, |events| events.iter().any(|event| says(event, reason, text))).await
+        let is_ours = |event: &Event| {
+            let source = event.source.as_ref().and_then(|source| source.component.as_deref());
+            source != Some("persistentvolume-controller") && says(event, reason, text)
+        };
+        self.events_until(&uid, &what, |events| events.iter().any(is_ours)).await
     }
 
     /// Waits until the daemon has seen what became of claims so far: it hears of one after the other.
@@ -147,13 +152,7 @@ impl World {
     pub(crate) async fn events_are_out(&self, short: &str) {
         let owner = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: self.driver_name()}}});
         let claim = self.claim(short, &self.name("no-such-class"), owner).await;
-        // Kubernetes' own controller says so, too, and knows nothing of what the daemon has seen.
-        let by_daemon = |event: &Event| {
-            let source = event.source.as_ref().and_then(|source| source.component.as_deref());
-            source == Some(&*names::event_source(self.driver_name())) && says(event, "ProvisioningFailed", "not found")
-        };
-        let uid = self.claim_uid(&claim).await;
-        self.events_until(&uid, "the daemon's word on it", |events| events.iter().any(by_daemon)).await;
+        self.claim_told(&claim, "ProvisioningFailed", "not found").await;
         self.delete_claim(&claim).await;
     }
 

@@ -111,6 +111,9 @@ async fn an_issuer_that_is_not_trusted_is_named_with_those_that_are() {
                     signed it (\"CN=ours\"): put its issuer's certificate, or this certificate itself, into `certificate-authority-data` of \
                     the kubeconfig";
     assert!(error.ends_with(expected), "{error}");
+    let error = asked(&certificate, &key, &authority("theirs").pem()).await.unwrap_err();
+    let expected = "none of the trusted authorities has signed it (\"CN=theirs\"; the one with its issuer's name has another key): put";
+    assert!(error.contains(expected), "{error}");
     let issuer = authority("ours");
     let (certificate, key) = issued(&issuer, |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     let error = asked(&certificate, &key, &issuer.pem()).await.unwrap_err();
