@@ -58,15 +58,16 @@ impl StatusPublisher {
         self.view.clone()
     }
 
-    /// Whether a call of the term may be running of which the objects say otherwise, so that its Lease has to expire.
+    /// Whether the term has a doubt, so that its Lease has to expire. Logs it.
     pub(super) fn is_in_doubt(&self, term: &Term) -> bool {
-        if term.is_doubtful() {
+        let is_doubtful = term.is_doubtful();
+        if is_doubtful {
             tracing::warn!(
                 lease = self.lease,
                 "a call to the driver had no final answer, and the API could not be told: the lease is not released but expires"
             );
         }
-        term.is_doubtful()
+        is_doubtful
     }
 
     /// We don't lead; publishes the leader.

@@ -42,7 +42,7 @@ impl Next {
         }
     }
 
-    /// The run of this epoch reads now what it decides from. Whether nothing is left of what was added.
+    /// A run of this epoch reads now what it decides from. Returns true if that answers everything that was added.
     pub(super) fn is_answered_by_a_read(&mut self, epoch: u64) -> bool {
         if self.epoch != epoch {
             self.is_read = self.causes.without(Cause::Changed).is_empty();

@@ -20,6 +20,13 @@ fn short() -> serde_json::Value {
     json!({"retry": {"initial": "50ms", "max": "100ms", "infeasible": "100ms"}})
 }
 
+/// The configuration of a daemon whose Lease is short.
+fn with_short_lease() -> serde_json::Value {
+    let mut config = resizer(short());
+    merge(&mut config, short_lease());
+    config
+}
+
 /// The answers of a driver that puts another ID into each text.
 fn answers(code: Code, times: usize) -> Vec<Action> {
     (0..times).map(|number| Action::fail(code, &format!("request 0a1b2c3d-{number:04} failed"))).collect()
@@ -116,12 +123,7 @@ async fn z14_z57_less_is_asked_for_at_once_after_a_release_and_after_a_death_whe
     for code in [Code::Internal, Code::OutOfRange] {
         for (dies, expected) in [(false, [2.0, 2.0]), (true, [9.0, 2.0])] {
             let world = World::supplied(|_| {}).await;
-            let config = || {
-                let mut config = resizer(short());
-                merge(&mut config, short_lease());
-                config
-            };
-            let first = world.daemon(config()).await;
+            let first = world.daemon(with_short_lease()).await;
             let (claim, _) = world.sizable_device("claim").await;
             world.driver().inject(expanding(Action::fail(code, "no")));
             world.ask_for(&claim, "9Gi").await;
@@ -139,24 +141,19 @@ async fn z14_z57_less_is_asked_for_at_once_after_a_release_and_after_a_death_whe
             world.driver().clear_faults();
             world.driver().inject(expanding(Action::fail(code, "no")).once());
             let before = world.expansions().len();
-            let _second = world.daemon_on("successor", config()).await;
+            let _second = world.daemon_on("successor", with_short_lease()).await;
             world.sized(&claim, "2Gi").await;
             assert_eq!(world.sizes_asked().split_off(before), expected, "{code:?}, dies: {dies}");
         }
     }
 }
 
-/// The driver has refused 9Gi, and the claim says so. Then it no longer answers, and the API takes no writes: a leader that stops now
-/// has a call under way that no claim tells of.
+/// The driver has refused 9Gi, and the claim says so. Then the driver says that the operation is pending, and the API takes no writes. A
+/// leader that stops now leaves an operation behind that no claim tells of.
 #[tokio::test]
 async fn i4_a_leader_that_could_not_tell_of_an_open_call_leaves_its_lease_to_expire() {
     let world = World::supplied(|_| {}).await;
-    let config = || {
-        let mut config = resizer(short());
-        merge(&mut config, short_lease());
-        config
-    };
-    let first = world.daemon(config()).await;
+    let first = world.daemon(with_short_lease()).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::fail(Code::Internal, "no")).times(2));
     world.driver().inject(expanding(Action::fail(Code::Aborted, "it is pending")));
@@ -175,7 +172,7 @@ async fn i4_a_leader_that_could_not_tell_of_an_open_call_leaves_its_lease_to_exp
     let before = world.expansions().len();
     world.driver().clear_faults();
     world.driver().inject(expanding(Action::fail(Code::Internal, "no")).once());
-    let _second = world.daemon_on("successor", config()).await;
+    let _second = world.daemon_on("successor", with_short_lease()).await;
     world.sized(&claim, "2Gi").await;
     assert_eq!(world.sizes_asked().split_off(before), [9.0, 2.0]);
 }

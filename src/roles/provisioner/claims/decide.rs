@@ -155,7 +155,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
 }
 
-/// The volume exists: it is stored, or nobody wants it.
+/// The next step for a volume that exists. If nobody wants it, it is deleted; otherwise its PersistentVolume is stored.
 fn created_step(view: &View<'_>, made: &Made) -> Step {
     match fate_of(view, made.may_be_stored) {
         Fate::Keep if view.attempt.checked.is_some() => Step::SaveVolume,

@@ -94,7 +94,7 @@ impl Look<'_> {
         self.cx.reporter.reclaimed();
     }
 
-    /// The driver was asked for a volume that its claim no longer waits for, and nothing proves that no PersistentVolume was stored for it: the volume is kept.
+    /// The claim no longer waits for its volume, and nothing proves that no PersistentVolume was stored for it. The volume is kept.
     pub(super) fn tell_left_over(&self, now: &Observed) {
         let claim = &self.known().claim;
         let volume = self.volume_name(claim).unwrap_or_default();
