@@ -117,6 +117,9 @@ fn merge_keys_and_tags_are_read_alike() {
     read_alike(&texts.map(str::to_owned));
 }
 
+/// A manifest that is no YAML before it is rendered.
+const TEMPLATE: &str = "not-rendered.yaml";
+
 /// The drivers' own manifests, and everything that a migration makes of them.
 #[test]
 fn manifests_and_their_migrations_are_read_alike() {
@@ -128,6 +131,11 @@ fn manifests_and_their_migrations_are_read_alike() {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
+        if path.ends_with(TEMPLATE) {
+            let theirs = theirs(std::slice::from_ref(&text)).remove(0);
+            assert!(ours(&text).is_err() && theirs.is_err(), "{TEMPLATE}: {theirs:?}");
+            continue;
+        }
         let name = path.display().to_string();
         let manifests = vec![Manifest { name, text: text.clone() }];
         let wanted =
