@@ -130,38 +130,41 @@ vendor:
         gzip --no-name >"{{ target }}/$name.tar.gz"
     echo "{{ target }}/$name.tar.gz"
 
-# The behaviours and scenarios of the tests on a real control plane (needs Go; its programs are built once): `just cluster attach`.
+# `tests/cluster`, and the list and scenarios of `tests/it`, on a real control plane (needs Go; its programs are built once): `just cluster attach`.
 cluster *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" cargo test --locked --test cluster -- {{ args }}
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" \
+        cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
+        --skip chart:: --skip image:: --skip kubectl:: --skip page:: --skip translation::
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test translation
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test outside -- translation::
 
 # The sandbox with the real `kubectl` (needs Go).
 kubectl:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --test kubectl
+    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes)" cargo test --locked --test outside -- kubectl::
 
-# Lints and renders the chart, compares its rights with `check`, plays its alerts, and installs it on a real API server (needs Go).
-chart *args:
-    CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" cargo test --locked --test chart -- {{ args }}
+# Lints and renders the chart, compares its rights with `check`, plays its alerts, and installs it on a real API server (needs Go): `just chart rights`.
+chart *modules:
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" \
+        cargo test --locked --test outside -- {{ if modules == "" { "chart::" } else { prepend("chart::", modules) } }}
 
 # Writes the files that follow from the chart and the daemon: values.schema.json and the manifests in deploy/.
 chart-update:
-    CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --test chart -- kept values::the_schema
+    CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --test outside -- chart::kept chart::values::the_schema
 
 # The status page in a real browser, and the README's pictures of it (needs Chromium, on PATH or named in CHROMIUM).
-page *args:
-    cargo test --locked --test page -- {{ args }}
+page *modules:
+    cargo test --locked --test outside -- {{ if modules == "" { "page::" } else { prepend("page::", modules) } }}
 
 # Takes new pictures of the status page: docs/images.
 page-images:
-    PAGE_IMAGES="$PWD/docs/images" cargo test --locked --test page -- images
+    PAGE_IMAGES="$PWD/docs/images" cargo test --locked --test outside -- page::images
 
 # `just image amd64 arm64` tests both. Another platform than this machine's needs a compiler for it, and qemu-user-static.
 # Tests the image's binary in an otherwise empty root (needs cargo-auditable), for this machine's platform or the named ones.
 image *platforms: (_image-binary platforms)
-    IMAGE_BINARIES="$(cat '{{ target }}/image-binaries')" cargo test --locked --test image
+    IMAGE_BINARIES="$(cat '{{ target }}/image-binaries')" cargo test --locked --test outside -- image::
 
 # Builds the image's binary as the Dockerfile does, and lists what it built in `image-binaries` of the target folder.
 _image-binary *platforms:

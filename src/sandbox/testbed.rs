@@ -83,6 +83,20 @@ pub enum TestBedError {
     Config(Rejected),
 }
 
+/// What a daemon finds where it runs.
+pub struct Surroundings {
+    /// Time.
+    pub clock: Clock,
+    /// Chance.
+    pub rng: Rng,
+    /// Its way to the API.
+    pub cluster: ClusterAccess,
+    /// Its way to the driver.
+    pub driver: Dial,
+    /// Where it serves its diagnostics.
+    pub diagnostics: Option<Door>,
+}
+
 /// A daemon that runs.
 #[derive(Debug)]
 pub struct Daemon {
@@ -261,41 +275,27 @@ impl TestBed {
         api: Dial,
         driver: Dial,
     ) -> Result<Daemon, TestBedError> {
-        let name = instance.host.clone();
-        let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
-        let sources = Sources { file: Some(file), ..Sources::default() };
-        let loaded = config::load(&sources, &roles::sections()).map_err(TestBedError::Config)?;
         let network = match &self.transport {
             Transport::Network(network) => Some(network.clone()),
             Transport::Sockets { .. } => None,
         };
-        let address = diagnostics.as_ref().and_then(Door::address);
         let (diagnostics, told) = match (&network, &self.told) {
             (Some(network), Some(count)) => {
                 // One daemon may begin before another on the same host has ended.
-                let place = format!("{name}:diagnostics-{}", count.fetch_add(1, Ordering::Relaxed));
+                let place = format!("{}:diagnostics-{}", instance.host, count.fetch_add(1, Ordering::Relaxed));
                 (Some(Door::Connections(network.listen(&place)?.boxed())), Some(network.dial("people", &place)))
             }
-            _ => (diagnostics, address.map(Dial::tcp)),
+            _ => (diagnostics, None),
         };
-        let (meter, stop, configuration) =
-            (roles::metrics::meter(), CancellationToken::new(), Configuration::told(yaml));
-        let environment = Environment {
+        let surroundings = Surroundings {
             clock: self.clock,
             rng: self.rng.clone(),
-            meter: meter.clone(),
             cluster: ClusterAccess::Endpoint { dial: api, token: Some(token) },
-            proxies: Proxies::default(),
             driver,
-            endpoint: loaded.config.csi.endpoint.clone(),
-            instance,
             diagnostics,
-            telemetry: TelemetryState::default(),
-            configuration: Some(configuration.clone()),
         };
-        let configuration = configuration.handle();
-        let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Ok(Daemon { name, meter, diagnostics: address, told, configuration, stop, running, network })
+        let daemon = Daemon::start(instance, yaml, surroundings)?;
+        Ok(Daemon { told: told.or(daemon.told), network, ..daemon })
     }
 
     /// Takes the testbed down.
@@ -307,6 +307,34 @@ impl TestBed {
 }
 
 impl Daemon {
+    /// Starts what `run` starts: in this pod, with this configuration.
+    pub fn start(instance: Instance, yaml: &str, surroundings: Surroundings) -> Result<Self, TestBedError> {
+        let name = instance.host.clone();
+        let file = File { name: format!("{name}.yaml"), text: yaml.to_owned() };
+        let sources = Sources { file: Some(file), ..Sources::default() };
+        let loaded = config::load(&sources, &roles::sections()).map_err(TestBedError::Config)?;
+        let (meter, stop, configuration) =
+            (roles::metrics::meter(), CancellationToken::new(), Configuration::told(yaml));
+        let Surroundings { clock, rng, cluster, driver, diagnostics } = surroundings;
+        let address = diagnostics.as_ref().and_then(Door::address);
+        let environment = Environment {
+            clock,
+            rng,
+            meter: meter.clone(),
+            cluster,
+            proxies: Proxies::default(),
+            driver,
+            endpoint: loaded.config.csi.endpoint.clone(),
+            instance,
+            diagnostics,
+            telemetry: TelemetryState::default(),
+            configuration: Some(configuration.clone()),
+        };
+        let (told, configuration) = (address.map(Dial::tcp), configuration.handle());
+        let running = spawn(app::serve(loaded, environment, stop.clone()));
+        Ok(Self { name, meter, diagnostics: address, told, configuration, stop, running, network: None })
+    }
+
     /// How to reach its diagnostics, if it has any.
     pub fn diagnostics_dial(&self) -> Option<Dial> {
         self.told.clone()

@@ -8,9 +8,9 @@ use csi_control_plane::process::Fault;
 use csi_control_plane::roles::{ROLES, sections};
 use serde_json::{Map, Value, json};
 
-use crate::helm;
-use crate::matrix;
-use crate::rollout::{BY_MODE, keys};
+use crate::chart::helm;
+use crate::chart::matrix;
+use crate::chart::rollout::{BY_MODE, keys};
 
 /// A configuration with every role, in which one key has a value.
 fn with(base: &Value, key: &str, value: &Value) -> Value {

@@ -6,11 +6,11 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams
 use serde_json::{Value, json};
 
 use crate::accounts;
-use crate::helm::{self, Rendered, root};
-use crate::kept;
-use crate::matrix;
-use crate::monitors;
-use crate::node;
+use crate::chart::helm::{self, Rendered, root};
+use crate::chart::kept;
+use crate::chart::matrix;
+use crate::chart::monitors;
+use crate::chart::node;
 use crate::shared;
 use crate::world::until_some;
 
@@ -36,7 +36,7 @@ pub(crate) async fn apply(client: &kube::Client, object: &Value, dry: bool) -> R
 
 #[tokio::test]
 async fn a_real_api_server_takes_everything_that_is_rendered() {
-    let client = shared().await.client().await;
+    let client = shared::api().await.client().await;
     for namespace in [helm::NAMESPACE, "leases", "tenants", "csi-driver"] {
         accounts::namespace(&client, namespace).await;
     }
@@ -100,7 +100,7 @@ async fn is_admitted(client: &kube::Client, namespace: &str, name: &str) -> Resu
 
 #[tokio::test]
 async fn a_pod_is_admitted_under_the_restricted_standard() {
-    let client = shared().await.client().await;
+    let client = shared::api().await.client().await;
     let label = json!({"pod-security.kubernetes.io/enforce": "restricted"});
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "restricted", "labels": label}});
     apply(&client, &space, false).await.unwrap();

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::helm;
-use crate::matrix;
+use crate::chart::helm;
+use crate::chart::matrix;
 
 const PROGRAM: &str = "helm3";
 

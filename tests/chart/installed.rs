@@ -15,10 +15,10 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::accounts;
-use crate::cluster::apply;
+use crate::chart::cluster::apply;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::matrix;
 use crate::ground::Daemon;
-use crate::helm::{self, Rendered};
-use crate::matrix;
 use crate::objects;
 use crate::supply::{SELECTED_NODE, ZONE, handle_of, pool, zoned};
 use crate::world::{World, bounded};
@@ -87,7 +87,7 @@ impl<'a> Release<'a> {
             pod: Some(pod.to_owned()),
             node: node.map(str::to_owned),
         };
-        self.world.sandbox().start_in(instance, self.rendered.config(), &self.token).await
+        self.world.real().start_in(instance, self.rendered.config(), &self.token).await
     }
 
     /// Makes a secret in the release's namespace.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::helm;
+use crate::chart::helm;
 
 /// Asks for the files to be written instead of compared.
 const UPDATE: &str = "CHART_UPDATE";

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::helm::root;
+use crate::chart::helm::root;
 use crate::programs;
 
 fn lint(file: &std::path::Path) -> (bool, String) {

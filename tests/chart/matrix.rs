@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use csi_control_plane::roles::ROLES;
 use serde_json::Value;
 
-use crate::helm::{self, Rendered, root};
+use crate::chart::helm::{self, Rendered, root};
 
 /// One set.
 pub(crate) struct Case {

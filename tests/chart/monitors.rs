@@ -8,9 +8,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::cluster::apply;
-use crate::helm::NAMESPACE;
-use crate::matrix;
+use crate::chart::cluster::apply;
+use crate::chart::helm::NAMESPACE;
+use crate::chart::matrix;
 use crate::shared;
 use crate::world::until_some;
 
@@ -82,7 +82,7 @@ pub(crate) async fn install(client: &kube::Client) {
 
 #[tokio::test]
 async fn a_field_of_a_monitor_or_a_rule_that_is_misspelt_is_refused() {
-    let client = shared().await.client().await;
+    let client = shared::api().await.client().await;
     crate::accounts::namespace(&client, NAMESPACE).await;
     install(&client).await;
     let rendered = matrix::case("everything").rendered();

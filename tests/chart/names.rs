@@ -3,7 +3,7 @@
 use csi_control_plane::process::yaml;
 use serde_json::Value;
 
-use crate::{helm, matrix};
+use crate::chart::{helm, matrix};
 
 /// The namespace, and the name of all objects.
 const ODD: [(&str, &str); 4] = [("1234", "0x1f"), ("yes", "on"), ("1e3", "null"), ("0400", "n")];

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::checked;
-use crate::helm::{self, Rendered};
-use crate::kept;
-use crate::matrix;
+use crate::chart::checked;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::kept;
+use crate::chart::matrix;
 
 /// The attacher's set of values, and a node plugin.
 pub(crate) fn values() -> Value {

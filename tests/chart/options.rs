@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::helm::{self, Rendered};
-use crate::matrix;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::matrix;
 
 /// The set of this name, changed.
 fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Rendered {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::helm::{self, Rendered};
-use crate::matrix;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::matrix;
 
 fn rendered(name: &str) -> Rendered {
     matrix::case(name).rendered()

@@ -8,8 +8,8 @@ use csi_control_plane::roles::provisioner::names;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::helm::{self, NAMESPACE, Rendered};
-use crate::matrix::{self, Case};
+use crate::chart::helm::{self, NAMESPACE, Rendered};
+use crate::chart::matrix::{self, Case};
 
 /// Scope, API group, resource and names, to verbs and reasons.
 type Rights = BTreeMap<(String, String, String, BTreeSet<String>), (BTreeSet<String>, BTreeSet<String>)>;

@@ -6,8 +6,8 @@ use csi_control_plane::config::Config;
 use csi_control_plane::roles::sections;
 use serde_json::{Value, json};
 
-use crate::helm::{self, Rendered};
-use crate::matrix;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::matrix;
 
 /// Decide by the chart's mode, and not by a change: the chart refuses them in a Deployment.
 pub(crate) const BY_MODE: [&str; 2] =

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::helm;
-use crate::matrix;
+use crate::chart::helm;
+use crate::chart::matrix;
 
 /// What follows `mark` on the lines that begin with it.
 fn named(text: &str, mark: &str) -> Vec<String> {

@@ -19,9 +19,9 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{interval, timeout};
 
+use crate::chart::watching;
 use crate::http;
 use crate::programs;
-use crate::watching;
 
 /// The bound of any single wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -4,9 +4,9 @@ use csi_control_plane::config::Config;
 use csi_control_plane::roles::{ROLES, sections};
 use serde_json::{Value, json};
 
-use crate::helm;
-use crate::kept;
-use crate::matrix;
+use crate::chart::helm;
+use crate::chart::kept;
+use crate::chart::matrix;
 
 type Change = fn(&mut Value);
 

@@ -9,11 +9,11 @@ use csi_control_plane::telemetry::{Meter, exposition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::helm::{self, Rendered};
-use crate::matrix;
-use crate::node;
+use crate::chart::helm::{self, Rendered};
+use crate::chart::matrix;
+use crate::chart::node;
+use crate::chart::promql;
 use crate::programs;
-use crate::promql;
 
 /// The labels that Prometheus adds to every series of a pod.
 const TARGET: [&str; 5] = ["namespace", "pod", "container", "job", "instance"];

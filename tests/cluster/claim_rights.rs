@@ -16,9 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::ground::{NAMESPACE, Transport};
+use crate::ground::Ground;
+use crate::ground::cluster::{Ground as Cluster, NAMESPACE};
 use crate::objects::merge;
-use crate::scenarios::claims::short_times;
+use crate::supplier::short_times;
 use crate::supplier::unanswered;
 use crate::supply::{ZONE, pool, zoned};
 use crate::world::World;
@@ -40,7 +41,8 @@ pub(crate) fn section() -> Value {
 
 /// A world where claims may have sources in other namespaces.
 pub(crate) async fn world() -> World {
-    World::on(Transport::across_namespaces, zoned([pool("z1", 100)])).await
+    let set = async |profile| Ground::Cluster(Cluster::across_namespaces(profile).await);
+    World::on(set, zoned([pool("z1", 100)])).await
 }
 
 /// The result of a daemon with all of its rights.

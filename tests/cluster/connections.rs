@@ -7,7 +7,7 @@ use crate::wire::Wire;
 
 #[tokio::test]
 async fn requests_side_by_side_share_one_connection() {
-    let control_plane = crate::shared().await;
+    let control_plane = crate::shared::api().await;
     let wire = Wire::to(control_plane.address()).await;
     let path = control_plane.through(&control_plane.admin_kubeconfig(), wire.address);
     let clients = Clients::connect(&ClusterAccess::Kubeconfig(path), &ClientOptions::default()).await.unwrap();

@@ -70,7 +70,7 @@ async fn plainly(address: SocketAddr) -> String {
 
 #[tokio::test]
 async fn every_program_listens_on_loopback_alone_and_has_nothing_to_say_without_tls() {
-    let control_plane = crate::shared_with_controllers().await;
+    let control_plane = crate::shared::with_controllers().await;
     let processes = control_plane.processes().await;
     assert_eq!(processes.len(), 4);
     let found: Vec<SocketAddr> = processes.into_iter().flat_map(listens).collect();

@@ -9,9 +9,9 @@ use csi_control_plane::sandbox::driver::Action;
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 
+use crate::cluster::replicas::replica;
 use crate::objects::merge;
 use crate::program::Program;
-use crate::replicas::replica;
 use crate::supplier::{create, supplier};
 use crate::supply::phase;
 use crate::world::wait::asked;

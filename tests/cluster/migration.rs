@@ -7,11 +7,12 @@ use csi_control_plane::roles::csi_attacher;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::ground::NAMESPACE;
-use crate::kubectl::Kubectl;
+use crate::accounts;
+use crate::cluster::kubectl::Kubectl;
+use crate::cluster::sidecar;
+use crate::ground::cluster::NAMESPACE;
 use crate::program::{Program, run};
 use crate::world::{World, brief};
-use crate::{accounts, sidecar};
 
 /// A workload of `tests/migrate`.
 struct Fixture {
@@ -103,7 +104,7 @@ fn written(folder: &Path, file: &str, name: &str) -> Value {
 
 #[tokio::test]
 async fn what_is_written_for_public_drivers_replaces_their_sidecars_on_a_real_server_and_back() {
-    let cluster = crate::shared().await;
+    let cluster = crate::shared::api().await;
     let folder = tempfile::tempdir().unwrap();
     let kubectl = Kubectl::new(&cluster, folder.path());
     for fixture in &FIXTURES {
@@ -163,7 +164,7 @@ async fn what_is_written_for_public_drivers_replaces_their_sidecars_on_a_real_se
 async fn kubectl_apply_leaves_sidecars_that_it_did_not_put_there_and_replace_does_not() {
     let world = World::new().await;
     let folder = tempfile::tempdir().unwrap();
-    let kubectl = Kubectl::new(world.ground().cluster(), folder.path());
+    let kubectl = Kubectl::new(world.real().cluster(), folder.path());
     let name = world.name("controller");
     let manifest = folder.path().join("controller.yaml");
     std::fs::write(&manifest, workload(&name, &["--csi-address=/csi/csi.sock".to_owned()])).unwrap();
@@ -222,14 +223,14 @@ async fn granted(world: &World, kubectl: &Kubectl<'_>, moved: &Path, account: &s
         serde_yaml::Deserializer::from_str(&rights).map(|one| Value::deserialize(one).unwrap()).collect();
     accounts::until_enforced(&world.client(), NAMESPACE, account, &roles).await;
     let token = accounts::issue(&world.client(), NAMESPACE, account).await;
-    world.ground().cluster().kubeconfig(account, &token)
+    world.real().cluster().kubeconfig(account, &token)
 }
 
 #[tokio::test]
 async fn the_migrated_daemon_takes_over_from_csi_attacher_with_the_rights_that_were_written_and_hands_back() {
     let world = World::new().await;
     let folder = tempfile::tempdir().unwrap();
-    let kubectl = Kubectl::new(world.ground().cluster(), folder.path());
+    let kubectl = Kubectl::new(world.real().cluster(), folder.path());
     let account = world.name("controller");
     let flags = [sidecar::flags(&world), vec!["--worker-threads=4".to_owned()]].concat();
     let manifest = folder.path().join("controller.yaml");

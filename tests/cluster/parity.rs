@@ -17,11 +17,12 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::cluster::{peers, provisioners, resizers, snapshotters};
 use crate::control_plane::free_port;
 use crate::exposition::{Family, Sample, parse};
+use crate::http;
 use crate::world::World;
 use crate::world::wait::asked;
-use crate::{http, peers, provisioners, resizers, snapshotters};
 
 /// Exposed only once a renewal of the Lease has met another process's write.
 const SLOW_PATH: &str = "leader_election_slowpath_total";

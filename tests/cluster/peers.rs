@@ -8,9 +8,9 @@ use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Node, Profile, Server};
 use serde_json::{Value, json};
 
-use crate::ground::NAMESPACE;
+use crate::cluster::sidecar;
+use crate::ground::cluster::NAMESPACE;
 use crate::programs::{Program, find};
-use crate::sidecar;
 use crate::world::{World, brief};
 
 /// Starts csi-attacher beside our daemons, with the Lease timing of the scenarios.

@@ -12,10 +12,10 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use crate::ground::NAMESPACE;
+use crate::cluster::sidecar;
+use crate::ground::cluster::NAMESPACE;
 use crate::objects;
 use crate::programs::Program;
-use crate::sidecar;
 use crate::supply::{handle_of, zoned};
 use crate::world::wait::asked;
 use crate::world::{World, brief};
@@ -306,7 +306,7 @@ async fn both_ask_the_driver_the_same_and_make_the_same_of_its_answer() {
 /// What attaching a new claim's volume costs the daemon in writes, from the attachment's creation until it is attached.
 async fn writes_of_an_attach(world: &World, account: &str, claim: &str, node: &str) -> Vec<String> {
     let volume = world.provisioned(claim).await.name_any();
-    let log = || world.ground().cluster().writes_of(NAMESPACE, account);
+    let log = || world.real().cluster().writes_of(NAMESPACE, account);
     let before = log().len();
     let attachment = world.attach(&volume, node).await;
     world.attached(&attachment).await;
@@ -334,7 +334,7 @@ async fn the_attacher_in_the_same_process_saves_one_write_of_each_first_attach()
     let claim = world.claim("together", &class, json!({})).await;
     let volume = world.provisioned(&claim).await;
     assert!(volume.finalizers().contains(&world.finalizer()) && volume.finalizers().len() >= 2, "{volume:#?}");
-    let log = || world.ground().cluster().writes_of(NAMESPACE, &account);
+    let log = || world.real().cluster().writes_of(NAMESPACE, &account);
     let provision = asked("the write that tidies the journal", async || Some(log()).filter(|log| log.len() >= 4)).await;
     // The first claim's segment is created empty, because its entries name its uid.
     let expected = [

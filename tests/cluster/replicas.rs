@@ -6,16 +6,16 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
 use crate::burst::{self, Burst};
-use crate::ground::NAMESPACE;
+use crate::ground::cluster::NAMESPACE;
+use crate::load::{Load, came_and_went, coming_and_going};
 use crate::program::{Program, run};
-use crate::scenarios::failures::{Load, came_and_went, coming_and_going};
 use crate::supplier::supplier;
 use crate::world::World;
 use crate::{accounts, objects};
 
 /// Starts the binary as a replica of this name, its configuration changed like this.
 pub(crate) async fn replica(world: &World, host: &str, change: &Value) -> Program {
-    let ground = world.ground();
+    let ground = world.real();
     let host = world.name(host);
     let file = ground.folder().join(format!("{host}.yaml"));
     let mut config = objects::config_with(json!({

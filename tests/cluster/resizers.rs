@@ -7,9 +7,9 @@ use csi_control_plane::sandbox::driver::{Action, Call};
 use serde_json::json;
 use tonic::Code;
 
+use crate::cluster::sidecar;
 use crate::programs::Program;
 use crate::resizing::{ALLOCATED, STATE, at, expanding, modifying};
-use crate::sidecar;
 use crate::world::World;
 
 /// Starts csi-resizer beside our daemons, with the Lease timing of the scenarios, and `more` flags.

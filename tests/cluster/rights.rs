@@ -22,11 +22,13 @@ use tracing::field::Field;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
-use crate::ground::{Daemon, NAMESPACE};
-use crate::scenarios::failures::without;
+use crate::cluster::claim_rights;
+use crate::ground::Daemon;
+use crate::ground::cluster::NAMESPACE;
+use crate::rights::without;
 use crate::snapshotting::snapshotter;
 use crate::world::{World, until_some};
-use crate::{claim_rights, logs, objects};
+use crate::{logs, objects};
 
 /// The pause between two looks at something that cannot be awaited.
 const LOOK: Duration = Duration::from_millis(25);
@@ -166,7 +168,7 @@ impl TestBed {
 async fn start(world: &World, role: &str, missing: Option<&(String, String)>) -> Daemon {
     let plan = plan(role, world.driver_name());
     let missing = missing.map(|(verb, resource)| (verb.as_str(), resource.as_str()));
-    world.ground().start_with(&world.name("daemon"), &alone(role).to_string(), &without(&plan, missing)).await
+    world.real().start_with(&world.name("daemon"), &alone(role).to_string(), &without(&plan, missing)).await
 }
 
 /// The places that name the missing right.

@@ -12,11 +12,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::ground::{Daemon, NAMESPACE};
+use crate::cluster::provisioners::{csi_provisioner_in, zone_key};
+use crate::ground::Daemon;
+use crate::ground::cluster::NAMESPACE;
 use crate::objects::{config_with, merge};
 use crate::programs::Program;
-use crate::provisioners::{csi_provisioner_in, zone_key};
-use crate::scenarios::claims::short_times;
+use crate::supplier::short_times;
 use crate::supply::zoned;
 use crate::world::wait::asked;
 use crate::world::{PATIENCE, World, settled};
@@ -136,7 +137,7 @@ impl Scene {
         );
         let roles = json!({ "provisioner": provisioner, "attacher": null, "reconciler": null });
         let pod = pod.name_any();
-        let daemon = self.world.ground().start(&pod, &config_with(json!({ "roles": roles })).to_string()).await;
+        let daemon = self.world.real().start(&pod, &config_with(json!({ "roles": roles })).to_string()).await;
         let lease = names::lease(self.world.driver_name());
         self.world.lease_held_by(&lease, "held by the daemon", |holder| holder.starts_with(&pod)).await;
         daemon
@@ -184,7 +185,7 @@ impl Scene {
 
     /// A pod's writes to capacity objects.
     fn writes_of(&self, pod: &Pod) -> Vec<String> {
-        let mut log = self.world.ground().cluster().writes_of(NAMESPACE, &pod.name_any());
+        let mut log = self.world.real().cluster().writes_of(NAMESPACE, &pod.name_any());
         log.retain(|write| write.contains("csistoragecapacities"));
         log
     }
@@ -279,7 +280,7 @@ async fn an_owner_that_is_another_after_each_roll_out_is_replaced_by_the_daemon_
     scene.rooms(&[("z1", 30)]);
     let back = scene.rolled_out(THEIRS).await;
     let theirs = scene.theirs(&back);
-    let log = scene.world.ground().folder().join("csi-provisioner.log");
+    let log = scene.world.real().folder().join("csi-provisioner.log");
     let refused = "Only one reference can have Controller set to true";
     let is_told = || std::fs::read_to_string(&log).unwrap_or_default().contains(refused);
     asked("csi-provisioner's word on two controllers", async || is_told().then_some(())).await;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::ground::NAMESPACE;
+use crate::ground::cluster::NAMESPACE;
 use crate::programs::{Program, find};
 use crate::world::World;
 
 /// What every sidecar is told in every scenario: whose driver, and the Lease's timing of our daemons. On a busy machine a call
 /// takes long, and is not to be given up for that.
 pub(crate) fn flags(world: &World) -> Vec<String> {
-    let address = format!("--csi-address={}", world.ground().socket().display());
+    let address = format!("--csi-address={}", world.real().socket().display());
     let namespace = format!("--leader-election-namespace={NAMESPACE}");
     let timing = [
         "--leader-election",
@@ -28,7 +28,7 @@ pub(crate) fn start(world: &World, program: &str, flags: &[String]) -> Program {
 
 /// The same in this pod.
 pub(crate) fn start_in(world: &World, pod: &str, program: &str, flags: &[String]) -> Program {
-    let ground = world.ground();
+    let ground = world.real();
     let told = [
         // Where csi-provisioner's capacity objects are, and whose owner is theirs.
         format!("NAMESPACE={NAMESPACE}"),

@@ -4,8 +4,8 @@
 use csi_control_plane::roles::snapshotter::names;
 use serde_json::json;
 
+use crate::cluster::sidecar;
 use crate::programs::Program;
-use crate::sidecar;
 use crate::snapshotting::{BOUND, Cut, has_finalizer, is_begun, is_ready, unanswered};
 use crate::world::World;
 

@@ -44,7 +44,7 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     assert_eq!([told("csi-resizer"), told("csi-snapshotter")], [resizer.clone(), snapshotter.clone()]);
     // A user's own server may have any version.
     if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
-        let server = crate::shared().await.client().await.apiserver_version().await.unwrap();
+        let server = crate::shared::api().await.client().await.apiserver_version().await.unwrap();
         assert_eq!(server.git_version, kubernetes);
     }
 

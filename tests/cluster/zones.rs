@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use serde_json::json;
 
-use crate::ground::NAMESPACE;
+use crate::ground::cluster::NAMESPACE;
 use crate::supply::{ZONE, zoned};
 use crate::world::{self, PATIENCE, World, settled};
 

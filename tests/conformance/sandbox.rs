@@ -1,4 +1,4 @@
-//! The conformance list on the sandbox's API. `tests/cluster` runs the same list on a real one.
+//! The sandbox's API for the conformance list.
 
 use std::sync::Arc;
 
@@ -12,12 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::conformance::dialogue::Server;
 
-/// An API in this process, for one case.
-struct Standing {
-    server: Server,
-    _tasks: Tasks,
-}
-
 /// The administrator's token.
 const ADMINISTRATOR: &str = "administrator";
 
@@ -26,17 +20,19 @@ fn api() -> Api {
     Api::new(ApiOptions { tokens, ..ApiOptions::new(Clock::system(), Rng::system()) })
 }
 
-async fn sandbox() -> Standing {
-    standing(api()).await
+/// For one case, with the tasks that serve it.
+pub(super) async fn usual() -> (Server, Tasks) {
+    serving(api()).await
 }
 
-async fn protecting() -> Standing {
+/// For a case about what the server itself puts on what is in use.
+pub(super) async fn protecting() -> (Server, Tasks) {
     let api = api();
     api.protect_storage_in_use();
-    standing(api).await
+    serving(api).await
 }
 
-async fn standing(api: Api) -> Standing {
+async fn serving(api: Api) -> (Server, Tasks) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut config = kube::Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     config.default_retry = false;
@@ -65,12 +61,5 @@ async fn standing(api: Api) -> Standing {
         std::future::ready(()).boxed()
     });
     let client = kube::Client::try_from(config).unwrap();
-    let server = Server { client, stranger, admit, forget, install };
-    Standing { server, _tasks: tasks }
+    (Server { client, stranger, admit, forget, install }, tasks)
 }
-
-crate::conformance::conformance_on!(
-    crate::conformance_here::sandbox,
-    crate::conformance_here::sandbox,
-    crate::conformance_here::protecting
-);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, sp
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::ground::OUTAGE;
+use crate::ground::outage;
 
 /// An outage that has begun.
 pub(crate) struct Outage {
@@ -19,7 +19,7 @@ pub(crate) struct Outage {
 impl Outage {
     /// It begins now.
     pub(crate) fn begin() -> Self {
-        Self { end: Instant::now() + OUTAGE }
+        Self { end: Instant::now() + outage() }
     }
 
     /// Waits for its end: nothing shall happen in it, so there is nothing else to wait for.

@@ -6,49 +6,14 @@ use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use tonic::Code;
 
 use super::provision_nodes_room::capacities;
-use crate::ground::Daemon;
-use crate::objects::{self, merge};
+use crate::objects;
 use crate::supply::{ZONE, handle_of, pool, zoned};
 use crate::world::World;
 use crate::world::wait::asked;
-
-impl World {
-    /// A daemon with all roles; `section` is merged into the provisioner's.
-    pub(crate) async fn provisioner(&self, section: Value) -> Daemon {
-        self.provisioner_with(json!({}), section).await
-    }
-
-    /// The same with `roles` merged into the roles. A role set to null is off.
-    pub(crate) async fn provisioner_with(&self, roles: Value, section: Value) -> Daemon {
-        let mut all = json!({ "provisioner": short_times() });
-        merge(&mut all["provisioner"], section);
-        // Not merged: a null must come through.
-        for (role, section) in roles.as_object().unwrap() {
-            all[role] = section.clone();
-        }
-        self.daemon(json!({ "roles": all })).await
-    }
-
-    /// Waits until a claim is bound, and returns its volume.
-    pub(crate) async fn provisioned(&self, claim: &str) -> PersistentVolume {
-        self.supplied_with(claim).await
-    }
-
-    /// The source in the driver's call for this volume.
-    pub(crate) fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
-        let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.clone().unwrap();
-        asked.volume_content_source?.r#type
-    }
-}
-
-/// The provisioner's section with short times.
-pub(crate) fn short_times() -> Value {
-    json!({ "retry": { "initial": "50ms", "max": "400ms", "infeasible": "1s" }, "resync": "0s" })
-}
 
 fn phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()

@@ -3,91 +3,28 @@
 //! and nothing is attached that should not be.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
 use csi_control_plane::roles::csi_attacher;
-use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::DeleteParams;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::balance::RETURN;
 use crate::cable::{Line, Outage};
+use crate::load::{Load, came_and_went, coming_and_going};
 use crate::objects;
+use crate::rights::without;
 use crate::world::leases::holder;
 use crate::world::{World, brief, until_some};
 
 /// The time for which the driver's process is away.
 const DOWN: Duration = Duration::from_millis(300);
-
-/// Volumes and their attachments to one node.
-pub(crate) struct Load {
-    /// Their names.
-    pub(crate) volumes: Vec<String>,
-    attachments: Vec<String>,
-}
-
-impl Load {
-    /// Asks for this many volumes.
-    pub(crate) async fn put(world: &World, node: &str, name: &str, count: usize) -> Self {
-        let mut load = Self { volumes: Vec::new(), attachments: Vec::new() };
-        for number in 0..count {
-            let volume = world.volume(&format!("{name}-{number}")).await;
-            load.attachments.push(world.attach(&volume, node).await);
-            load.volumes.push(volume);
-        }
-        load
-    }
-
-    /// Waits until all are attached.
-    pub(crate) async fn attached(&self, world: &World) {
-        for attachment in &self.attachments {
-            world.attached(attachment).await;
-        }
-    }
-
-    async fn detach(&self, world: &World) {
-        for attachment in &self.attachments {
-            world.detach(attachment).await;
-        }
-    }
-
-    async fn gone(&self, world: &World) {
-        for attachment in &self.attachments {
-            world.gone::<VolumeAttachment>(attachment).await;
-        }
-    }
-}
-
-/// Some volumes are there and go while others come: returns those that come and those that go. The driver was asked for all of
-/// them, and answers when it is released: what comes before that comes in the middle of the work.
-pub(crate) async fn coming_and_going(world: &World, node: &str) -> (Load, Load) {
-    const EACH: usize = 4;
-    let going = Load::put(world, node, "going", EACH).await;
-    going.attached(world).await;
-    for method in [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume] {
-        world.driver().inject(Fault::on(method, Action::Hold).times(u32::try_from(EACH).unwrap()));
-    }
-    let before = world.changing_calls().len();
-    let coming = Load::put(world, node, "coming", EACH).await;
-    going.detach(world).await;
-    world.driver_until("work in flight", |_| world.changing_calls().len() == before + 2 * EACH).await;
-    (coming, going)
-}
-
-/// Everything comes and goes, and each volume is asked for at most this often in each direction, since these calls.
-pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load), times: usize, since: &[Arc<Call>]) {
-    coming.attached(world).await;
-    going.gone(world).await;
-    world.balanced().await;
-    world.called_at_most(times, coming.volumes.iter().chain(&going.volumes), since);
-}
 
 #[tokio::test]
 async fn what_is_lost_and_what_is_attached_and_should_not_be_is_no_balance() {
@@ -252,25 +189,6 @@ async fn a_lease_that_is_deleted_by_hand_is_made_again_and_nothing_is_done_twice
     world.called_at_most(1, &next.volumes, &[]);
     let callers: BTreeSet<u64> = world.changing_calls().iter().map(|call| call.connection).collect();
     assert_eq!(callers.len(), 1, "both led: {:#?}", brief(&world.changing_calls()));
-}
-
-/// The roles that `check` prints, without one verb on one resource.
-pub(crate) fn without(plan: &Plan, missing: Option<(&str, &str)>) -> Vec<Value> {
-    let manifests = plan.manifests.replace("NAMESPACE", "kube-system");
-    let documents = serde_yaml::Deserializer::from_str(&manifests);
-    let mut granted: Vec<Value> = documents.map(|document| Value::deserialize(document).unwrap()).collect();
-    for role in &mut granted {
-        let rules = role["rules"].as_array_mut().unwrap();
-        for rule in rules.iter_mut() {
-            let is_meant =
-                |verb: &Value| missing == Some((verb.as_str().unwrap(), rule["resources"][0].as_str().unwrap()));
-            let left: Vec<Value> =
-                rule["verbs"].as_array().unwrap().iter().filter(|it| !is_meant(it)).cloned().collect();
-            rule["verbs"] = left.into();
-        }
-        rules.retain(|rule| rule["verbs"] != json!([]));
-    }
-    granted
 }
 
 /// What `check` prints for the daemons of the scenarios.

@@ -1,5 +1,5 @@
 //! The daemon with an API and a driver around it, on a simulated network. Time passes only while all of them are idle.
-//! `tests/cluster` plays the same scenarios on real sockets and in real time.
+//! With `GROUND=cluster` the same scenarios are played on a real control plane, on real sockets and in real time: `just cluster`.
 //!
 //! | module | what it plays |
 //! |---|---|
@@ -31,14 +31,18 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`process`] | `tests/process`: the binary as a process of its own |
-//! | [`conformance`], [`conformance_here`] | `tests/conformance`: what a kube-apiserver answers, asked of the sandbox's API |
+//! | [`conformance`] | `tests/conformance`: what a kube-apiserver answers, asked of either |
+//! | [`accounts`], [`control_plane`], [`kinds`], [`programs`], [`shared`], [`tls`] | of `tests/cluster`: the real control plane |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`load`], [`rights`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound of simulated time. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may")]
 
+#[path = "../cluster/accounts.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests that are never played here")]
+mod accounts;
 mod attach;
 mod balance;
 mod burst;
@@ -46,8 +50,9 @@ mod cable;
 mod claims;
 #[path = "../conformance/mod.rs"]
 mod conformance;
-#[path = "../conformance/sandbox.rs"]
-mod conformance_here;
+#[path = "../cluster/control_plane.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests that are never played here")]
+mod control_plane;
 mod deadlines;
 mod drift;
 mod driver;
@@ -56,7 +61,10 @@ mod failures;
 mod ground;
 mod http;
 mod journal;
+#[path = "../cluster/kinds.rs"]
+mod kinds;
 mod leading;
+mod load;
 mod logs;
 mod migrated;
 mod modify;
@@ -65,6 +73,9 @@ mod nodes;
 mod objects;
 #[path = "../process/mod.rs"]
 mod process;
+#[path = "../cluster/programs.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests that are never played here")]
+mod programs;
 mod provision_across;
 mod provision_claims;
 mod provision_deletion;
@@ -92,9 +103,13 @@ mod resize_around;
 mod resize_quota;
 mod resize_rows;
 mod resizing;
+mod rights;
 mod rows;
 mod sandbox_only;
 mod secrets;
+#[path = "../cluster/shared.rs"]
+#[allow(dead_code, reason = "some are for the tests that are never played here")]
+mod shared;
 mod snapshot_around;
 mod snapshot_cuts;
 mod snapshot_deletions;
@@ -106,5 +121,7 @@ mod snapshotting;
 mod supplier;
 mod supplies;
 mod supply;
+#[path = "../cluster/tls.rs"]
+mod tls;
 mod volumes;
 mod world;

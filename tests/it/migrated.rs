@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::claims::short_times;
+use crate::supplier::short_times;
 use crate::supply::handle_of;
 use crate::world::World;
 

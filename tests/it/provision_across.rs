@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::ground::Transport;
+use crate::ground::Ground;
 use crate::supplier::{figure, says};
 use crate::supply::{handle_of, has_ours, phase};
 use crate::world::wait::asked;
@@ -22,7 +22,7 @@ const DENIED: &str = "no ReferenceGrant in namespace";
 
 /// A cluster that lets claims name such sources, and a class.
 async fn world() -> (World, String) {
-    let world = World::on(Transport::with_sources_anywhere, |_| {}).await;
+    let world = World::on(Ground::with_sources_anywhere, |_| {}).await;
     let class = world.class("class", json!({})).await;
     (world, class)
 }

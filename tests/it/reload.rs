@@ -11,9 +11,9 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::failures::without;
 use crate::ground::Daemon;
 use crate::objects;
+use crate::rights::without;
 use crate::world::leases::holder;
 use crate::world::wait::asked;
 use crate::world::{World, until_some};

@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::ground::{Daemon, Transport};
+use crate::ground::{Daemon, Ground};
 use crate::objects::merge;
 use crate::supplier::says;
 use crate::world::{PATIENCE, World, brief, settled};
@@ -121,7 +121,7 @@ pub(crate) fn is_ready(object: &Value) -> bool {
 impl World {
     /// A world whose cluster has its controllers, a snapshot-controller among them.
     pub(crate) async fn snapshotting(change: impl FnOnce(&mut Profile)) -> Self {
-        Self::on(Transport::with_snapshots, change).await
+        Self::on(Ground::with_snapshots, change).await
     }
 
     /// A daemon with the snapshotter alone, its section changed like this.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
+use csi_control_plane::proto::volume_content_source::Type as Source;
 use csi_control_plane::roles;
 use csi_control_plane::roles::provisioner::names;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Pool};
@@ -20,9 +21,14 @@ use crate::objects;
 use crate::supply::{has_ours, phase, pool, zoned};
 use crate::world::{PATIENCE, World, settled, until_some};
 
+/// The provisioner's section with short times.
+pub(crate) fn short_times() -> Value {
+    json!({"retry": {"initial": "50ms", "max": "400ms", "infeasible": "1s"}, "resync": "0s"})
+}
+
 /// The configuration of a daemon with the provisioner and short times; `section` is merged into the role's.
 pub(crate) fn supplier(section: Value) -> Value {
-    let mut provisioner = json!({"retry": {"initial": "50ms", "max": "400ms", "infeasible": "1s"}, "resync": "0s"});
+    let mut provisioner = short_times();
     objects::merge(&mut provisioner, section);
     json!({"roles": {"provisioner": provisioner}})
 }
@@ -43,6 +49,33 @@ pub(crate) fn says(event: &Event, reason: &str, text: &str) -> bool {
 }
 
 impl World {
+    /// A daemon with all roles; `section` is merged into the provisioner's.
+    pub(crate) async fn provisioner(&self, section: Value) -> Daemon {
+        self.provisioner_with(json!({}), section).await
+    }
+
+    /// The same with `roles` merged into the roles. A role set to null is off.
+    pub(crate) async fn provisioner_with(&self, roles: Value, section: Value) -> Daemon {
+        let mut all = json!({ "provisioner": short_times() });
+        objects::merge(&mut all["provisioner"], section);
+        // Not merged: a null must come through.
+        for (role, section) in roles.as_object().unwrap() {
+            all[role] = section.clone();
+        }
+        self.daemon(json!({ "roles": all })).await
+    }
+
+    /// Waits until a claim is bound, and returns its volume.
+    pub(crate) async fn provisioned(&self, claim: &str) -> PersistentVolume {
+        self.supplied_with(claim).await
+    }
+
+    /// The source in the driver's call for this volume.
+    pub(crate) fn source_of(&self, volume: &PersistentVolume) -> Option<Source> {
+        let asked = self.driver().creates_of(&volume.name_any()).remove(0).create.clone().unwrap();
+        asked.volume_content_source?.r#type
+    }
+
     /// A world whose driver has two zones.
     pub(crate) async fn two_zones() -> Self {
         let pools: [Pool; 2] = [pool("z1", 100), pool("z2", 100)];

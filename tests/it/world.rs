@@ -5,22 +5,8 @@
 //!                        ├── driver()   the demo driver: its faults, its truth, the calls that it got
 //!                        ├── daemon()   a daemon as `run` starts it; status() and metrics() of it
 //!                        └── sandbox()  faults of the API, its audit log: only under `sandbox_only`
-//!                 crate::ground::{Ground, Daemon}: where all of this comes from
+//!                 crate::ground: where all of this comes from, a sandbox or a real control plane
 //! ```
-//!
-//! To run the scenarios on another control plane, a target includes these files (`#[path = "../it/..."]`), leaves out
-//! `sandbox_only` and brings its own module `ground` with
-//!
-//! - `Ground::set(Profile)`, `alone(Profile)`, `client()`, `driver()`, `restart_driver(Duration)`, `start(host, yaml) -> Daemon`;
-//! - for [`crate::supply`]: `with_controllers(Profile)`, `install_snapshots()`;
-//! - for [`crate::provision_failures`]: `alone_with_controllers(Profile)`, and what [`crate::failures`] needs;
-//! - for [`crate::provision_across`]: `with_sources_anywhere(Profile)`;
-//! - for [`crate::provision_nodes`]: `start_on(host, node, yaml, Dial) -> Daemon`, `start_driver(node, host, &Driver) -> (Server, Dial)`;
-//! - for [`crate::failures`]: `start_wired(host, yaml) -> (Daemon, Cable)`, `restart_api()`, `forget()`, `grant(host, roles)`,
-//!   and `OUTAGE`, how long an outage lasts;
-//! - for [`crate::reload`]: `Daemon` with `configure(&str)`;
-//! - its daemons keep their Leases in `kube-system`, and its driver's restarts keep the backend's state;
-//! - `clock()`, and `Daemon` with `diagnostics_dial()`, `has_ended()`, `kill()` and `async stop() -> Result<(), impl Debug>`.
 //!
 //! Many worlds may share one cluster: names begin with the world's own id, the driver's name contains it, and no scenario
 //! looks at anything else. Waits are on watches, never on time: [`PATIENCE`] only bounds them.
@@ -49,14 +35,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::ground::{Daemon, Transport};
+use crate::ground::{Daemon, Ground, cluster, sandbox};
 use crate::objects;
 
 pub(crate) use wait::{PATIENCE, bounded, settled, until_some};
 
 /// A cluster, a driver, and the daemons between them.
 pub(crate) struct World {
-    ground: Transport,
+    ground: Ground,
     id: String,
     driver_name: String,
     /// The uids of the claims, by name: one that is gone is still spoken of.
@@ -71,28 +57,28 @@ impl World {
 
     /// A world with a driver whose profile was changed like this.
     pub(crate) async fn with(change: impl FnOnce(&mut Profile)) -> Self {
-        Self::on(Transport::set, change).await
+        Self::on(Ground::set, change).await
     }
 
     /// A world that shares its cluster with no other, to be rough with.
     pub(crate) async fn alone() -> Self {
-        Self::on(Transport::alone, |_| {}).await
+        Self::on(Ground::alone, |_| {}).await
     }
 
     /// A world whose cluster has its controllers, for scenarios about claims: see [`crate::supply`].
     pub(crate) async fn supplied(change: impl FnOnce(&mut Profile)) -> Self {
-        Self::on(Transport::with_controllers, change).await
+        Self::on(Ground::with_controllers, change).await
     }
 
     /// The same, and it shares its cluster with no other.
     pub(crate) async fn supplied_alone() -> Self {
-        Self::on(Transport::alone_with_controllers, |_| {}).await
+        Self::on(Ground::alone_with_controllers, |_| {}).await
     }
 
     /// A world on a ground that is set like this.
     pub(crate) async fn on<F>(set: impl FnOnce(Profile) -> F, change: impl FnOnce(&mut Profile)) -> Self
     where
-        F: Future<Output = Transport>,
+        F: Future<Output = Ground>,
     {
         let id = format!("w{}", Rng::system().suffix());
         let mut profile = Profile { name: format!("{id}.csi.example.com"), ..Profile::default() };
@@ -101,14 +87,20 @@ impl World {
         Self { ground: set(profile).await, id, driver_name, uids: Mutex::default() }
     }
 
-    /// The transport under it.
-    pub(crate) fn ground(&self) -> &Transport {
+    /// The ground that it is on.
+    pub(crate) fn ground(&self) -> &Ground {
         &self.ground
     }
 
     /// The sandbox's powers over the API. Not for scenarios that are to run on a real one.
-    pub(crate) fn sandbox(&self) -> &Transport {
-        &self.ground
+    pub(crate) fn sandbox(&self) -> &sandbox::Ground {
+        self.ground.sandbox()
+    }
+
+    /// The powers over a real control plane. Not for scenarios that are to run in the sandbox.
+    #[allow(dead_code, reason = "they are for `tests/cluster`")]
+    pub(crate) fn real(&self) -> &cluster::Ground {
+        self.ground.real()
     }
 
     /// An administrator's client.

@@ -5,7 +5,7 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile};
 use csi_control_plane::sandbox::testbed::{TestBed, Transport};
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, DESK, PHONE};
+use crate::page::browser::{Browser, DESK, PHONE};
 
 const VOLUMES: usize = 5000;
 const CLAIMS: usize = 1000;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::browser::{Browser, DESK, PHONE, Screen};
-use crate::scene::Scene;
+use crate::page::browser::{Browser, DESK, PHONE, Screen};
+use crate::page::scene::Scene;
 
 /// A README that loads slowly is not read.
 const MOST_BYTES: usize = 200_000;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, PHONE};
-use crate::scene::{Scene, failing, item};
+use crate::page::browser::{Browser, PHONE};
+use crate::page::scene::{Scene, failing, item};
 
 /// When the daemon sent what the page shows.
 const TOLD: &str = "document.querySelector('.when').innerText";

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::browser::{Browser, DESK, PHONE, Screen};
-use crate::scene::Scene;
+use crate::page::browser::{Browser, DESK, PHONE, Screen};
+use crate::page::scene::Scene;
 
 /// Texts whose colour is too near to what they stand on, by WCAG 2.2, 1.4.3: less than 4.5, or 3 where they are large.
 const TOO_FAINT: &str = r#"(() => {

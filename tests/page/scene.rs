@@ -14,7 +14,7 @@ use csi_control_plane::telemetry::Meter;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::browser::{LOOK, PATIENCE};
+use crate::page::browser::{LOOK, PATIENCE};
 
 /// What the scene shows of its queues; a test may change it.
 pub(crate) type Work = Arc<Mutex<Vec<WorkReport>>>;

@@ -9,7 +9,7 @@ use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::{count, library};
+use super::{count, library};
 
 const SCALARS: &str = include_str!("../../src/process/yaml/scalars.jsonl");
 

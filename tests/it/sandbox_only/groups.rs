@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{api, writes};
-use crate::ground::Transport;
+use crate::ground::Ground;
 use crate::objects::merge;
 use crate::snapshotting::{
     CONTENT, INTENT, MEMBER, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
@@ -40,7 +40,7 @@ struct Cut {
 
 /// A world with groups, whose snapshot-controller has habits that may be changed.
 async fn grouping(change: impl FnOnce(&mut Profile)) -> (World, watch::Sender<SnapshotHabits>) {
-    let world = World::on(Transport::set, change).await;
+    let world = World::on(Ground::set, change).await;
     world.install_snapshots().await;
     api(&world).install(GROUPS);
     let habits = world.sandbox().testbed.start_actors_with_snapshots(SnapshotHabits::default());

@@ -6,8 +6,9 @@ use csi_control_plane::sandbox::testbed::{Daemon, TestBed};
 use serde_json::Value;
 
 use super::{api, user};
-use crate::failures::{plan, without};
+use crate::failures::plan;
 use crate::objects;
+use crate::rights::without;
 use crate::world::World;
 
 /// Gives the daemon what `check` prints for it, without one verb on one resource.

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::snapshots::{content_patch, written};
 use super::{api, by_daemon};
-use crate::ground::Transport;
+use crate::ground::Ground;
 use crate::snapshotting::{
     BEGUN, BOUND, CONTENT, Cut, DELETED, INTENT, NOBODY, SNAPSHOT, THEIRS, annotation, cutting, handle_in,
     has_finalizer, is_begun, is_going, is_ready, unanswered,
@@ -21,7 +21,7 @@ use crate::world::wait::asked;
 
 /// A world whose snapshot-controller has these habits, which may be changed.
 async fn with_habits(habits: SnapshotHabits) -> (World, watch::Sender<SnapshotHabits>) {
-    let world = World::on(Transport::set, |_: &mut Profile| {}).await;
+    let world = World::on(Ground::set, |_: &mut Profile| {}).await;
     world.install_snapshots().await;
     let habits = world.sandbox().testbed.start_actors_with_snapshots(habits);
     (world, habits)

@@ -1,6 +1,6 @@
 //! What the gates name: stages, tests, files and versions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use csi_control_plane::roles::ROLES;
@@ -52,9 +52,10 @@ fn the_smoke_test_has_a_test_for_each_role_of_a_cluster_and_each_exists() {
         let [subject, executable, name] = words[..] else { panic!(".ci/smoke: {line}") };
         subjects.insert(subject);
         let (module, function) = name.rsplit_once("::").unwrap();
-        let file = match module.strip_prefix("scenarios::") {
-            Some(scenario) => format!("tests/it/{scenario}.rs"),
-            None => format!("tests/{executable}/{module}.rs"),
+        let file = match executable {
+            "it" => format!("tests/it/{module}.rs"),
+            "outside" => format!("tests/{}.rs", module.replace("::", "/")),
+            other => panic!(".ci/smoke: {other}"),
         };
         let text = read(&file);
         let is_test =
@@ -66,15 +67,50 @@ fn the_smoke_test_has_a_test_for_each_role_of_a_cluster_and_each_exists() {
     assert_eq!(subjects, expected);
 }
 
-/// The files that a Rust file takes in by their paths.
-fn taken_in(file: &Path) -> Vec<PathBuf> {
+/// The modules at the root of a test executable, with their files.
+fn root_modules(main: &str) -> BTreeMap<String, PathBuf> {
+    let (text, folder) = (read(main), root().join(main).parent().unwrap().to_owned());
+    let mut found = BTreeMap::new();
+    let mut at = None;
+    for line in text.lines() {
+        if let Some(path) = line.strip_prefix("#[path = \"").and_then(|it| it.strip_suffix("\"]")) {
+            at = Some(folder.join(path));
+        } else if let Some(name) = line.strip_prefix("mod ").and_then(|it| it.strip_suffix(';')) {
+            let usual = || [format!("{name}.rs"), format!("{name}/mod.rs")].map(|file| folder.join(file));
+            let file = at.take().or_else(|| usual().into_iter().find(|file| file.exists())).unwrap();
+            found.insert(name.to_owned(), file.canonicalize().unwrap());
+        }
+    }
+    assert!(found.len() > 10, "{main}: {found:?}");
+    found
+}
+
+/// The files that a Rust file needs: those that it takes in by their paths, and the modules at the root of its executable.
+fn needed(file: &Path, modules: &BTreeMap<String, PathBuf>) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(file).unwrap();
+    let folder = file.parent().unwrap();
     let paths = text.lines().filter_map(|line| line.trim().strip_prefix("#[path = \"")?.strip_suffix("\"]"));
-    paths.map(|path| file.parent().unwrap().join(path).canonicalize().unwrap()).collect()
+    let taken_in = paths.map(|path| folder.join(path).canonicalize().unwrap());
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let mut names = BTreeSet::new();
+    for (_, named) in code.match_indices("crate::").map(|(at, _)| code[at..].split_at("crate::".len())) {
+        let group = named.strip_prefix('{').and_then(|it| it.split_once('}'));
+        let parts =
+            group.map_or(named, |(inside, _)| inside).split(',').take(if group.is_some() { usize::MAX } else { 1 });
+        names.extend(parts.map(|part| {
+            let part = part.trim();
+            part[..part.find(|it: char| !it.is_ascii_alphanumeric() && it != '_').unwrap_or(part.len())].to_owned()
+        }));
+    }
+    taken_in.chain(names.iter().filter_map(|name| modules.get(name).cloned())).collect()
 }
 
 #[test]
-fn the_inputs_of_each_stage_exist_and_hold_all_that_its_sources_take_in() {
+fn the_inputs_of_each_stage_exist_and_hold_all_that_its_sources_need() {
+    // What is in both is the same file.
+    let mut scenarios = root_modules("tests/it/main.rs");
+    scenarios.extend(root_modules("tests/outside/main.rs"));
+    let simulation = root_modules("tests/simulation/main.rs");
     for [stage, _, needs, _, inputs] in stages() {
         let parts = needs.split(' ').filter(|need| need.starts_with("go/")).map(|part| format!("tests/cluster/{part}"));
         let named = inputs.split(' ').filter(|input| *input != "CODE").map(str::to_owned);
@@ -82,20 +118,17 @@ fn the_inputs_of_each_stage_exist_and_hold_all_that_its_sources_take_in() {
             .chain(named)
             .map(|input| root().join(&input).canonicalize().unwrap_or_else(|_| panic!("{stage}: {input}")))
             .collect();
-        let mut waiting: Vec<PathBuf> = inputs.iter().filter(|input| !input.ends_with("src")).cloned().collect();
+        let modules = if ["crash", "simulate"].contains(&&*stage) { &simulation } else { &scenarios };
+        let mut waiting: Vec<PathBuf> =
+            inputs.iter().filter(|input| input.starts_with(root().join("tests"))).cloned().collect();
         while let Some(path) = waiting.pop() {
             if path.is_dir() {
                 waiting.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             } else if path.extension().is_some_and(|ending| ending == "rs") {
-                for file in taken_in(&path) {
+                for file in needed(&path, modules) {
                     let is_input =
                         file.starts_with(root().join("src")) || inputs.iter().any(|input| file.starts_with(input));
-                    assert!(
-                        is_input,
-                        ".ci/stages: {stage} lacks {}, which {} takes in",
-                        file.display(),
-                        path.display()
-                    );
+                    assert!(is_input, ".ci/stages: {stage} lacks {}, which {} needs", file.display(), path.display());
                 }
             }
         }

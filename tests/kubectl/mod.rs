@@ -1,8 +1,6 @@
 //! The running sandbox with the real `kubectl`, including its discovery, schema, table and watch requests. `just
 //! kubectl`.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and so may its helpers")]
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,41 +1,37 @@
-//! The environment for the scenarios of `tests/it` here: a real API server, the demo driver, and daemons that use a
-//! kubeconfig, each with a service account that has exactly the rights that `check` prints for its configuration.
+//! A real API server, the demo driver, and daemons that use a kubeconfig, each with a service account that has exactly the
+//! rights that `check` prints for its configuration.
 
-use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use csi_control_plane::app::{self, AppError, Configuration, ConfigurationHandle, Environment, Plan};
+use csi_control_plane::app::Plan;
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::diagnostics::Door;
-use csi_control_plane::process::{Clock, Dial, Proxies, Rng};
+use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::api::tcp_connections;
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
-use csi_control_plane::telemetry::TelemetryState;
+use csi_control_plane::sandbox::testbed::{Daemon, Surroundings};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
-use tokio::sync::OnceCell;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use super::accounts;
-use super::control_plane::{ControlPlane, Extent};
 use crate::cable::Cable;
+use crate::control_plane::{ControlPlane, Extent};
+use crate::{accounts, shared};
 
 /// The namespace of the daemons: of their accounts and Leases.
 pub(crate) const NAMESPACE: &str = "kube-system";
 
 /// How long an outage lasts.
-pub(crate) const OUTAGE: Duration = Duration::from_secs(30);
+pub(super) const OUTAGE: Duration = Duration::from_secs(30);
 
 /// A driver and its daemons, on a cluster that others use too.
-pub(crate) struct Transport {
+pub(crate) struct Ground {
     cluster: Arc<ControlPlane>,
     client: kube::Client,
     driver: Driver,
@@ -43,39 +39,34 @@ pub(crate) struct Transport {
     folder: TempDir,
 }
 
-impl Transport {
+impl Ground {
     /// Sets up a driver of this profile.
     pub(crate) async fn set(profile: Profile) -> Self {
-        let cluster = crate::shared().await;
-        Self::on(cluster, profile).await
+        Self::on(shared::api().await, profile).await
     }
 
     /// The same with the controllers of a cluster.
     pub(crate) async fn with_controllers(profile: Profile) -> Self {
-        Self::on(crate::shared_with_controllers().await, profile).await
+        Self::on(shared::with_controllers().await, profile).await
     }
 
     /// The same, and claims may name sources in other namespaces, with the kinds of snapshots and grants.
     pub(crate) async fn with_sources_anywhere(profile: Profile) -> Self {
-        static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
-        let start = || async { Arc::new(ControlPlane::start(Extent::ControllersAcrossNamespaces).await) };
-        let ground = Self::on(Arc::clone(SHARED.get_or_init(start).await), profile).await;
+        let ground = Self::on(shared::with_controllers_across_namespaces().await, profile).await;
         ground.install_snapshots().await;
         ground
     }
 
     /// Without controllers, where claims may name sources in other namespaces, with the kinds of snapshots and grants.
     pub(crate) async fn across_namespaces(profile: Profile) -> Self {
-        let ground = Self::on(crate::shared_across_namespaces().await, profile).await;
+        let ground = Self::on(shared::across_namespaces().await, profile).await;
         ground.install_snapshots().await;
         ground
     }
 
     /// The same with the kinds of snapshots and a snapshot-controller.
     pub(crate) async fn with_snapshots(profile: Profile) -> Self {
-        static SHARED: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
-        let start = || async { Arc::new(ControlPlane::start(Extent::ControllersWithSnapshots).await) };
-        Self::on(Arc::clone(SHARED.get_or_init(start).await), profile).await
+        Self::on(shared::with_snapshots().await, profile).await
     }
 
     /// Gives the cluster the kinds of snapshots and grants.
@@ -219,27 +210,14 @@ impl Transport {
     }
 
     async fn start_instance(instance: Instance, yaml: &str, kubeconfig: PathBuf, driver: Dial) -> Daemon {
-        let loaded = load(&instance.host, yaml);
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let diagnostics = listener.local_addr().unwrap();
-        let configuration = Configuration::told(yaml);
-        let environment = Environment {
+        let surroundings = Surroundings {
             clock: Clock::system(),
             rng: Rng::system(),
-            meter: roles::metrics::meter(),
             cluster: ClusterAccess::Kubeconfig(kubeconfig),
-            proxies: Proxies::default(),
             driver,
-            endpoint: loaded.config.csi.endpoint.clone(),
-            instance,
-            diagnostics: Some(Door::Tcp(listener)),
-            telemetry: TelemetryState::default(),
-            configuration: Some(configuration.clone()),
+            diagnostics: Some(Door::Tcp(TcpListener::bind(("127.0.0.1", 0)).await.unwrap())),
         };
-        let configuration = configuration.handle();
-        let stop = CancellationToken::new();
-        let running = spawn(app::serve(loaded, environment, stop.clone()));
-        Daemon { diagnostics: Some(diagnostics), configuration, stop, running }
+        Daemon::start(instance, yaml, surroundings).unwrap()
     }
 }
 
@@ -258,46 +236,4 @@ fn instance(host: &str, namespace: &str) -> Instance {
 fn load(host: &str, yaml: &str) -> Loaded {
     let file = File { name: format!("{host}.yaml"), text: yaml.to_owned() };
     config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap()
-}
-
-/// A daemon that runs.
-pub(crate) struct Daemon {
-    /// Where its diagnostics are.
-    pub(crate) diagnostics: Option<SocketAddr>,
-    configuration: ConfigurationHandle,
-    stop: CancellationToken,
-    running: JoinHandle<Result<(), AppError>>,
-}
-
-impl Daemon {
-    /// How to reach its diagnostics.
-    pub(crate) fn diagnostics_dial(&self) -> Option<Dial> {
-        self.diagnostics.map(Dial::tcp)
-    }
-
-    /// Gives it another configuration while it runs.
-    pub(crate) fn configure(&self, yaml: &str) {
-        self.configuration.tell(yaml);
-    }
-
-    /// Asks it to stop, and waits until it has.
-    pub(crate) async fn stop(self) -> Result<(), AppError> {
-        self.stop.cancel();
-        self.running.await.unwrap_or(Ok(()))
-    }
-
-    /// Whether it has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.running.is_finished()
-    }
-
-    /// Ends it here and now, as SIGKILL does.
-    pub(crate) fn kill(self) {
-        self.running.abort();
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the handle stands for the process")]
-fn spawn(daemon: impl Future<Output = Result<(), AppError>> + Send + 'static) -> JoinHandle<Result<(), AppError>> {
-    tokio::spawn(daemon)
 }

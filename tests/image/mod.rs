@@ -2,15 +2,6 @@
 //! started as its own user. `just image` builds that file as the Dockerfile does. A file of another platform runs in
 //! QEMU's user-space emulation, the only other file in its root.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "a test fails by panicking, and so may its helpers; the binaries are the suite's own input"
-)]
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

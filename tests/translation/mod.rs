@@ -1,14 +1,6 @@
 //! The translation of in-tree volumes against `k8s.io/csi-translation-lib` itself, over thousands of generated objects: `just
 //! translation`. Where ours differs on purpose, the difference is stated here, and nothing else may differ.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking, and so may its helpers"
-)]
-
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -9,13 +9,6 @@
 //! images     the pictures of the README, where somebody asks for them
 //! ```
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking, and so may its helpers"
-)]
-
 mod browser;
 mod crowd;
 mod images;

@@ -1,7 +1,5 @@
-//! The environment of the scenarios here: the sandbox's API and the demo driver, on a simulated network. Time stands
-//! still while any of them works, so no machine is too slow for a scenario, and an outage costs nothing.
-//!
-//! Another target can bring its own `ground` with the same items and run the same scenarios elsewhere: see [`crate::world`].
+//! The sandbox's API and the demo driver, on a simulated network. Time stands still while any of them works, so no machine is
+//! too slow for a scenario, and an outage costs nothing.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,34 +10,32 @@ use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::{Grant, Identity};
 use csi_control_plane::sandbox::driver::{Driver, Listen, Profile, Server};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, API_HOST, TestBed, Transport as StageGround};
+use csi_control_plane::sandbox::testbed::{ADMIN_TOKEN, API_HOST, Daemon, TestBed, Transport};
 use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::runtime::{self, Handle};
 
 use crate::cable::Cable;
 
-pub(crate) use csi_control_plane::sandbox::testbed::Daemon;
-
 /// How long an outage lasts: longer than the Leases of the scenarios that have one.
-pub(crate) const OUTAGE: Duration = Duration::from_secs(9);
+pub(super) const OUTAGE: Duration = Duration::from_secs(9);
 /// When the scenarios begin.
 const BEGIN: &str = "2026-01-01T00:00:00Z";
 
 /// An API and a driver of its own for every scenario.
-pub(crate) struct Transport {
+pub(crate) struct Ground {
     /// All of the sandbox's powers, for the scenarios under `sandbox_only`.
     pub(crate) testbed: TestBed,
     network: Network,
     client: kube::Client,
 }
 
-impl Transport {
+impl Ground {
     /// Sets up an API and a driver of this profile.
     pub(crate) async fn set(profile: Profile) -> Self {
         stop_time();
         let network = Network::new();
-        let ground = StageGround::Network(network.clone());
+        let ground = Transport::Network(network.clone());
         let clock = Clock::simulated(BEGIN.parse().unwrap());
         let testbed = TestBed::set_up(ground, profile, clock, Rng::system()).await.unwrap().with_diagnostics();
         let client = client(&testbed, ADMIN_TOKEN).await;

@@ -1,0 +1,47 @@
+//! What only a real Kubernetes control plane can show. `just cluster` plays it, and the scenarios of `tests/it` and the list of
+//! `tests/conformance` on such a one.
+//!
+//! ```text
+//! build.sh        builds etcd, kube-apiserver & co. from the Go module proxy, once
+//! programs, tls,  a control plane of processes on loopback; `shared` are those that tests have in common
+//! control_plane
+//! accounts        who may do what on it
+//! wire            a wire to the server that counts, and can be cut
+//! kinds           snapshots and grants, which a cluster has only if somebody installs them
+//!
+//! assets          what build.sh builds where there is an etcd and a kube-apiserver already
+//! versions        what runs is what go.mod and the documents name
+//! isolation       the control plane is reached from nowhere else, not without TLS, and shares nothing with one beside it
+//! claim_rights    what needs each of the provisioner's rights
+//! rights          those rights, one by one: each role alone has enough, and each of them is missed
+//! replicas        the binary as two processes: the leader is told to stop, or killed
+//! killed          claims by the hundred, and five leaders that die while they provision them
+//! zones           a StatefulSet across three zones, of which one has no room
+//! sidecar         the Go sidecars as our daemons' neighbours
+//! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
+//! resizers        beside csi-resizer: each takes over from the other in the middle
+//! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
+//! room            beside csi-provisioner: the same capacity objects
+//! peers           beside csi-attacher, and under csi-sanity
+//! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
+//! parity          the metrics of both Go sidecars, scraped, beside ours
+//! ```
+
+mod assets;
+mod claim_rights;
+mod connections;
+mod isolation;
+mod killed;
+mod kubectl;
+mod migration;
+mod parity;
+mod peers;
+mod provisioners;
+mod replicas;
+mod resizers;
+mod rights;
+mod room;
+mod sidecar;
+mod snapshotters;
+mod versions;
+mod zones;
