@@ -24,6 +24,26 @@ prove *args:
 test *args:
     cargo test --locked {{ args }}
 
+# `cargo test` so many times beside two busy loops for each core: no test may depend on a quiet machine. Each run ends in a line.
+stress-tests times="20":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo test --locked --no-run
+    log="$(mktemp)" loops=() failed=0
+    trap 'kill "${loops[@]}"; rm -f "$log"' EXIT
+    for ((i = 0; i < 2 * $(nproc); i++)); do
+        while :; do :; done &
+        loops+=($!)
+    done
+    for ((run = 1; run <= {{ times }}; run++)); do
+        begun=$SECONDS verdict=green
+        cargo test --locked --no-fail-fast >"$log" 2>&1 || { verdict=FAILED && failed=1 && cat "$log"; }
+        printf 'run %2d: %s, %s s: %s\n' "$run" \
+            "$(awk '/^test result: / { passed += $4; failed += $6 } END { printf "%d passed, %d failed", passed, failed }' "$log")" \
+            "$((SECONDS - begun))" "$verdict"
+    done
+    exit "$failed"
+
 # Formatting, checked.
 format:
     cargo fmt --all --check
@@ -134,11 +154,16 @@ vendor:
 cluster *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
-        --skip chart:: --skip image:: --skip kubectl:: --skip page:: --skip translation::
+        --skip chart:: --skip image:: --skip kubectl:: --skip kubelet:: --skip page:: --skip translation::
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test outside -- translation::
+
+# A real kubelet registers the driver (needs Linux, root and Go).
+kubelet:
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd)" \
+        cargo test --locked --config "target.'cfg(all())'.runner='$PWD/tests/kubelet/inside.sh'" --test outside -- kubelet::
 
 # The sandbox with the real `kubectl` (needs Go).
 kubectl:

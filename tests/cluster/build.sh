@@ -2,6 +2,8 @@
 # Builds the programs of the cluster tests once, and prints the folder that they are in.
 #
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
+#   go/kubelet      kubelet
+#   go/containerd   containerd, without what starts containers
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
 #   go/resizer      csi-resizer
@@ -20,7 +22,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | peers | provisioner | resizer | snapshotter | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | peers | provisioner | resizer | snapshotter | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -35,6 +37,8 @@ folder() {
     sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
+        kubelet) echo "$cache/kubelet-$(version kubelet k8s.io/kubernetes)-$sums" ;;
+        containerd) echo "$cache/containerd-$(version containerd github.com/containerd/containerd/v2)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
@@ -95,6 +99,14 @@ build() {
             program kubernetes kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager "$stamp"
             program kubernetes kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler "$stamp"
             ;;
+        kubelet)
+            release="$(version kubelet k8s.io/kubernetes)"
+            stamp="-X k8s.io/component-base/version.gitVersion=$release -X k8s.io/client-go/pkg/version.gitVersion=$release"
+            program kubelet kubelet k8s.io/kubernetes/cmd/kubelet "$stamp"
+            ;;
+        containerd)
+            program containerd containerd github.com/containerd/containerd/v2/cmd/containerd "" "no_btrfs no_devmapper no_zfs"
+            ;;
         peers)
             release="$(version peers github.com/kubernetes-csi/external-attacher/v4)"
             program peers csi-attacher github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher "-X main.version=$release"
@@ -142,7 +154,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes peers provisioner resizer snapshotter helm helm3 promtool prometheus dockerfile actionlint translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd peers provisioner resizer snapshotter helm helm3 promtool prometheus dockerfile actionlint translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

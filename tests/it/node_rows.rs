@@ -156,11 +156,12 @@ pub(crate) const REGISTRAR: &[(u32, &str, Proof)] = &[
             "n2_n21_l8_local_roles_alone_need_no_kubeconfig_and_open_no_connection_to_an_api",
         ]),
     ),
+    (22, "the kubelet's authority", Tests(&["n22_a_kubelet_that_names_the_sockets_path_as_the_authority_is_answered"])),
 ];
 
 #[test]
 fn every_row_of_the_small_roles_lists_is_proven_by_tests_that_cite_it() {
     let cites = |letter: char| move |name: &str, row: u32| name.split('_').any(|word| word == format!("{letter}{row}"));
     assert_proven(LIVENESS, 13, cites('l'));
-    assert_proven(REGISTRAR, 21, cites('n'));
+    assert_proven(REGISTRAR, 22, cites('n'));
 }

@@ -7,6 +7,7 @@
 //! | [`cluster`] | a control plane, the Go sidecars | what only a real control plane can show |
 //! | [`image`] | what `just image` has built | the content of the image |
 //! | [`kubectl`] | kubectl | the sandbox as kubectl's server |
+//! | [`kubelet`] | root, a control plane, a kubelet, containerd | a real kubelet registers the driver |
 //! | [`page`] | Chromium | the status page |
 //! | [`translation`] | csi-translation-lib, kubectl | in-tree volumes, and YAML |
 //!
@@ -59,6 +60,8 @@ mod journal;
 mod kinds;
 #[path = "../kubectl/mod.rs"]
 mod kubectl;
+#[path = "../kubelet/mod.rs"]
+mod kubelet;
 #[path = "../it/load.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod load;

@@ -12,10 +12,12 @@
 //! - Nothing is announced before the driver has answered, and a driver that falls silent stays announced: unregistering breaks more
 //!   than it heals.
 //! - No other process is fought: a file that is not ours is replaced at the start, never removed, and never replaced again.
+//! - The kubelet names the socket's path as the `:authority`, which no server for Rust takes: `authority` replaces it.
 //! - The process never ends because of the driver or the kubelet.
 //! - A kubelet that has lost the driver does not say so. Only if the configuration asks for it, the node's CSINode is looked at.
 //! - A changed section is taken over while the role is served: the socket stays, unless the kubelet must ask anew.
 
+mod authority;
 mod config;
 mod csi_node;
 mod decide;

@@ -1,4 +1,4 @@
-//! The rows N1 to N21 with a played kubelet and a real driver, over unix sockets.
+//! The rows N1 to N22 with a played kubelet and a real driver, over unix sockets.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,6 +18,8 @@ use crate::roles::kit::local::{Beside, Serving, until};
 use crate::sandbox::driver::{Action, Fault, Lie, Method};
 use crate::sandbox::kubelet::{Deed, Kubelet, Retries, connect};
 
+#[path = "serve_authority_tests.rs"]
+mod authority;
 #[path = "serve_csi_node_tests.rs"]
 mod csi_node;
 #[path = "serve_health_tests.rs"]

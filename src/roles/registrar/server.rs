@@ -14,6 +14,7 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::NAME;
+use super::authority::Renamed;
 use super::self_check::is_self_check;
 use crate::process::{TaskEnds, TaskFate, Tasks, error_chain};
 use crate::proto::pluginregistration::registration_server::{Registration, RegistrationServer};
@@ -141,7 +142,7 @@ async fn serve(stream: UnixStream, answers: Answers) {
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new());
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+    if let Err(error) = builder.serve_connection(TokioIo::new(Renamed::new(stream)), service).await {
         debug!(error = error_chain(&error), "a connection to the registration socket broke off");
     }
 }
