@@ -94,7 +94,7 @@ impl Node {
     }
 
     /// The daemon with the registrar alone; `section` is its configuration.
-    fn daemon(&self, section: Value) -> Program {
+    fn daemon(&self, section: &Value) -> Program {
         let config = json!({
             "csi": {"endpoint": format!("unix://{SOCKET}")},
             "kubernetes": {"kubeconfig": self.cluster.admin_kubeconfig()},
@@ -149,7 +149,7 @@ async fn a_real_kubelet_registers_the_driver_and_has_it_again_after_all_that_hap
     // A driver that cannot say which node it is on is refused, and registered once it can.
     let failing = Action::Fail { code: Code::Internal, message: "no disk answers".to_owned() };
     node.driver.inject(Fault::on(Method::NodeGetInfo, failing).times(1));
-    let daemon = node.daemon(json!({"directory": REGISTRY}));
+    let daemon = node.daemon(&json!({"directory": REGISTRY}));
     let told = daemon.logged("the kubelet does not register the driver").await;
     assert!(told["reason"].as_str().unwrap().contains("no disk answers"), "{told:#}");
     node.registered(&daemon).await;
@@ -170,7 +170,7 @@ async fn a_real_kubelet_registers_the_driver_and_has_it_again_after_all_that_hap
     assert_eq!(sockets().len(), 1, "what was killed removes nothing: {:?}", sockets());
     assert_eq!(node.known_as().await.as_deref(), Some(ID));
     let before = node.registrations();
-    let mut daemon = node.daemon(json!({"directory": REGISTRY, "csiNodeInterval": "10s"}));
+    let mut daemon = node.daemon(&json!({"directory": REGISTRY, "csiNodeInterval": "10s"}));
     eventually("the kubelet asks for the new socket", async || (node.registrations() > before).then_some(())).await;
     node.registered(&daemon).await;
     assert_eq!(sockets().len(), 1, "{:?}", sockets());
