@@ -337,7 +337,7 @@ impl State {
     }
 
     /// The present time, as `metadata` has it: in whole seconds.
-    pub(super) fn timestamp(&self) -> String {
+    pub(crate) fn timestamp(&self) -> String {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 }
