@@ -103,7 +103,8 @@ pub(crate) async fn unknown_and_double_fields_of_a_patch_are_told_as_the_client_
         let patched = case.write(&Method::PATCH, &format!("{CLAIMS}/a"), media, body).await;
         let warnings: Vec<String> = faults.iter().map(|it| format!("299 - \"{}\"", it.replace('"', r#"\""#))).collect();
         assert_eq!((patched.code, &patched.warnings), (200, &warnings), "{media}");
-        assert_eq!(patched.body.pointer("/spec/foo").or(patched.body.pointer("/spec/bar")), None, "{media}");
+        let odd = ["/spec/foo", "/spec/bar"].map(|it| patched.body.pointer(it));
+        assert_eq!(odd, [None; 2], "{media}");
     }
     let intent = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "spec": {"foo": 1}});
     let applied = format!("{CLAIMS}/a?fieldManager=m&fieldValidation=Ignore");

@@ -1,6 +1,7 @@
 //! The difference of two specs in the server's words: both as its own Go types print them, line by line, in unified form with three
 //! lines around each change, as `pkg/util/diff` of apimachinery shows them behind "is immutable after creation".
 
+use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::super::access::{at, list};
@@ -13,7 +14,7 @@ const CONTEXT: usize = 3;
 enum Go {
     /// As it came: its members sorted.
     Plain(Value),
-    Struct(Vec<(&'static str, Go)>),
+    Struct(Vec<(&'static str, Self)>),
 }
 
 /// A member: its Go name, and the name in JSON.
@@ -120,12 +121,12 @@ fn sources(spec: &Value) -> Go {
 
 fn lines(value: Go) -> Vec<String> {
     let mut lines = Vec::new();
-    print(value, 0, String::new(), "", &mut lines);
+    print(value, 0, "", "", &mut lines);
     lines
 }
 
 /// As `json.MarshalIndent` with one space, after `begin` and before `end`.
-fn print(value: Go, depth: usize, begin: String, end: &str, lines: &mut Vec<String>) {
+fn print(value: Go, depth: usize, begin: &str, end: &str, lines: &mut Vec<String>) {
     let named = |name: &str| format!("{}\"{name}\": ", " ".repeat(depth + 1));
     let (parts, brackets): (Vec<(String, Go)>, _) = match value {
         Go::Struct(members) => (members.into_iter().map(|(name, value)| (named(name), value)).collect(), ('{', '}')),
@@ -144,7 +145,7 @@ fn print(value: Go, depth: usize, begin: String, end: &str, lines: &mut Vec<Stri
     lines.push(format!("{begin}{}", brackets.0));
     let count = parts.len();
     for (at, (begin, value)) in parts.into_iter().enumerate() {
-        print(value, depth + 1, begin, if at + 1 < count { "," } else { "" }, lines);
+        print(value, depth + 1, &begin, if at + 1 < count { "," } else { "" }, lines);
     }
     lines.push(format!("{}{}{end}", " ".repeat(depth), brackets.1));
 }
@@ -191,7 +192,8 @@ fn unified(a: &[String], b: &[String]) -> String {
         let last = &hunk[count - 1];
         let after = (a.len() - last.0.end).min(CONTEXT);
         let (of_a, of_b) = (first.0.start - before..last.0.end + after, first.1.start - before..last.1.end + after);
-        text.push_str(&format!("@@ -{},{} +{},{} @@\n", of_a.start + 1, of_a.len(), of_b.start + 1, of_b.len()));
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "@@ -{},{} +{},{} @@", of_a.start + 1, of_a.len(), of_b.start + 1, of_b.len());
         let mut write = |sign: char, lines: &[String]| {
             for line in lines {
                 text.push(sign);
