@@ -72,10 +72,14 @@ fn main() -> ExitCode {
         Command::Migrate(wanted) => migrate(&wanted),
         #[cfg(feature = "sandbox")]
         Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
+            use csi_control_plane::sandbox::{self, SandboxError};
             let (endpoint, overlay) = (csi_endpoint, config);
-            let wanted = csi_control_plane::sandbox::Wanted { keep, endpoint, node_id, overlay, step_timeout };
-            let played = csi_control_plane::sandbox::run(wanted, &variables);
-            Ok(played.map(|()| Exit::Success).map_err(Into::into))
+            let wanted = sandbox::Wanted { keep, endpoint, node_id, overlay, step_timeout };
+            match sandbox::run(wanted, &variables) {
+                Err(SandboxError::Config(rejected)) => Err(format!("{rejected}\n")),
+                Err(error @ SandboxError::Unreadable(_)) => Err(format!("error: {}\n", error_chain(&error))),
+                played => Ok(played.map(|()| Exit::Success).map_err(Into::into)),
+            }
         }
         #[cfg(not(feature = "sandbox"))]
         Command::Sandbox { .. } => Ok(Err(anyhow::anyhow!("this build has no sandbox (cargo feature `sandbox`)"))),
@@ -109,7 +113,7 @@ impl Given<'_> {
     fn sources(&self) -> Result<Sources, String> {
         let file = self.file.map(File::read).transpose();
         let file = file.map_err(|error| format!("error: {}\n", error_chain(&error)))?;
-        Ok(Sources { file, environment: self.variables.clone(), flags: self.flags.clone() })
+        Ok(Sources { base: None, file, environment: self.variables.clone(), flags: self.flags.clone() })
     }
 }
 

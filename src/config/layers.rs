@@ -40,7 +40,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     let file = sources.file.as_ref();
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let mut figment = Figment::from(Layer { origin: DEFAULT.to_owned(), tree: defaults });
-    if let Some(file) = file {
+    for file in sources.base.iter().chain(file) {
         figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, &schema, faults) });
     }
     // In the order of their names, so that `…_CSI__TIMEOUT` stands over `…_CSI`.

@@ -16,7 +16,7 @@
 //!   file in which everything is commented out is valid.
 //! - The environment and the file's text are inputs: nothing here reads a variable, and only [`File::read`] reads a file.
 //! - Each layer is checked before the merge: so a fault in the file is found even if a variable hides it, and its
-//!   origin is known. Figment keeps the origin of merged values.
+//!   origin is known. Figment keeps the origin of merged values. The sandbox lays a file of its own between defaults and file.
 
 pub mod changes;
 pub mod defaults;
@@ -79,6 +79,8 @@ impl Config {
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
+    /// A file below the user's: its values are defaults that the program has for its user, and never the user's fault.
+    pub base: Option<File>,
     /// The file; none: only defaults and the environment.
     pub file: Option<File>,
     /// All environment variables; those without our prefix are ignored.

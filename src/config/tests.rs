@@ -38,6 +38,7 @@ const ROLES: &[RoleSection] = &[RoleSection::of::<PainterSection>("painter")];
 
 fn sources(text: &str, variables: &[(&str, &str)]) -> Sources {
     Sources {
+        base: None,
         file: Some(File { name: "config.yaml".to_owned(), text: text.to_owned() }),
         environment: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         flags: Vec::new(),

@@ -226,6 +226,15 @@ pub struct SandboxDriver {
     pub has_topology: bool,
     /// Whether it reports the capacity of each segment.
     pub tells_room: bool,
+    /// Whether each attempt is to be seen as an Event: people look at a sandbox that is kept.
+    pub shows_attempts: bool,
+}
+
+impl SandboxDriver {
+    /// The `events` of a role that writes them about each attempt if it is told to.
+    pub fn events(self) -> &'static str {
+        if self.shows_attempts { "all" } else { "changes" }
+    }
 }
 
 /// The machine that the sandbox is, on which a local role's section depends.

@@ -19,9 +19,10 @@ use super::demo::{self, Backend, BackendError, Demo, Machine, Narrator, Own, Sto
 use super::driver::{GIB, Node, Pool, Profile};
 use super::kubelet::{Kubelet, Retries};
 use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
+use crate::config::{self, File, ReadError, Rejected, Sources};
 use crate::csi::{Endpoint, EndpointError};
 use crate::process::{Clock, Rng};
-use crate::roles::{Kind, ROLES, Registration, SandboxDriver, SandboxNode};
+use crate::roles::{self, Kind, ROLES, Registration, SandboxDriver, SandboxNode};
 use crate::telemetry::{LogFormat, LogSettings, Meter, Telemetry, TelemetryError, TelemetrySettings, TraceSettings};
 
 /// The label of the demo driver's nodes that says where they are.
@@ -42,15 +43,15 @@ pub enum SandboxError {
         #[source]
         source: io::Error,
     },
-    /// The overlay is not YAML.
-    #[error("cannot read the overlay {}", path.display())]
-    Overlay {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: serde_yaml::Error,
-    },
+    /// The user's configuration cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// The user's configuration has faults.
+    #[error(transparent)]
+    Config(#[from] Rejected),
+    /// The configurations could not be merged.
+    #[error("cannot merge the configuration with the sandbox's own")]
+    Merge(#[from] serde_yaml::Error),
     /// Logs could not be set up.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
@@ -128,7 +129,8 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
             (Backend::Own(Box::new(own)), dial)
         }
     };
-    let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
+    let (has_topology, tells_room) = (backend.has_topology(), backend.tells_room());
+    let driver = SandboxDriver { has_topology, tells_room, shows_attempts: wanted.keep };
     let door = TcpListener::bind(("127.0.0.1", 0)).await.map_err(TestBedError::Sockets)?;
     let registry = backend.has_node_service().then(|| folder.join("plugins_registry"));
     let node = SandboxNode {
@@ -224,16 +226,13 @@ pub(super) fn configuration(
     overlay: Option<&Path>,
 ) -> Result<String, SandboxError> {
     let built_in = built_in(address, driver, node);
-    let merged = match overlay {
-        None => serde_yaml::to_string(&built_in),
-        Some(path) => {
-            let read = fs::read_to_string(path);
-            let text = read.map_err(|source| SandboxError::Folder { path: path.to_owned(), source })?;
-            merge(built_in, &text)
-        }
-    };
-    let path = overlay.map_or_else(|| PathBuf::from("(built in)"), Path::to_owned);
-    merged.map_err(|source| SandboxError::Overlay { path, source })
+    let Some(path) = overlay else { return Ok(serde_yaml::to_string(&built_in)?) };
+    let file = File::read(path)?;
+    let base = File { name: "the sandbox's own configuration".to_owned(), text: serde_yaml::to_string(&built_in)? };
+    let merged = merge(built_in, &file.text);
+    // Here and not by the daemon, which sees one file: so a fault points at the user's line.
+    config::load(&Sources { base: Some(base), file: Some(file), ..Sources::default() }, &roles::sections())?;
+    Ok(merged?)
 }
 
 /// Every role that has something to do, and everything sooner than in a cluster.
@@ -261,6 +260,8 @@ fn merge(base: Json, overlay: &str) -> Result<String, serde_yaml::Error> {
                     lay(base.entry(key).or_insert(Value::Null), value);
                 }
             }
+            // A block that holds comments alone changes nothing.
+            (Value::Mapping(_), Value::Null) => {}
             (base, over) => *base = over,
         }
     }
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn an_overlay_changes_what_it_names_and_keeps_the_rest() {
-        let driver = SandboxDriver { has_topology: false, tells_room: true };
+        let driver = SandboxDriver { has_topology: false, tells_room: true, shows_attempts: false };
         let merged = merge(built_in("unix:///s", driver, None), "roles: { attacher: { workers: 3 } }").unwrap();
         let value: serde_json::Value = serde_yaml::from_str(&merged).unwrap();
         assert_eq!(value["roles"]["attacher"]["workers"], 3);
@@ -340,5 +341,46 @@ mod tests {
         assert_eq!(value["roles"]["reconciler"]["interval"], "500ms");
         assert_eq!(value["roles"]["provisioner"]["topology"], false);
         assert_eq!(value["roles"]["provisioner"]["capacity"], json!({ "enabled": true, "ownerLevel": -1 }));
+        let same = serde_yaml::to_string(&built_in("unix:///s", driver, None)).unwrap();
+        for nothing in ["", "# roles:\n", "csi:\nroles:\n  # attacher:\n"] {
+            assert_eq!(merge(built_in("unix:///s", driver, None), nothing).unwrap(), same, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_of_an_overlay_points_at_its_line_and_one_of_both_at_the_sandbox() {
+        let driver = SandboxDriver { has_topology: true, tells_room: true, shows_attempts: false };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.yaml");
+        let refused = |text: &str| {
+            fs::write(&path, text).unwrap();
+            configuration("unix:///s", driver, None, Some(&path)).unwrap_err().to_string()
+        };
+        let mine = |place: &str| format!("({}{place})", path.display());
+        for (text, key, origin) in [
+            ("# mine\nroles:\n  attacher: { wrkers: 3 }\n", "roles.attacher.wrkers", mine(":3")),
+            ("roles: { attacher: { workers: 0 } }", "roles.attacher.workers", mine(":1")),
+            ("roles: [", "(the whole file)", mine(":2:1")),
+            (
+                "leaderElection: { leaseDuration: 1s }",
+                "leaderElection.renewDeadline",
+                "(the sandbox's own configuration)".to_owned(),
+            ),
+        ] {
+            let says = refused(text);
+            assert!(says.contains(&format!("\n  {key}  {origin}\n")), "{text}: {says}");
+        }
+        let missing = configuration("unix:///s", driver, None, Some(Path::new("/none.yaml"))).unwrap_err();
+        assert_eq!(missing.to_string(), "cannot read the configuration file /none.yaml");
+    }
+
+    #[test]
+    fn a_kept_sandbox_shows_each_attempt_as_an_event() {
+        let of = |shows_attempts| {
+            let built =
+                built_in("unix:///s", SandboxDriver { has_topology: true, tells_room: true, shows_attempts }, None);
+            ["provisioner", "resizer", "snapshotter"].map(|role| built["roles"][role]["events"].clone())
+        };
+        assert_eq!((of(true), of(false)), ([(); 3].map(|()| json!("all")), [(); 3].map(|()| json!("changes"))));
     }
 }

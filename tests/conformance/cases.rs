@@ -102,6 +102,9 @@ on! { talking:
         managed_fields_tell_whose_condition_it_is
     }
     validation {
+        a_change_of_what_never_changes_is_shown
+        unknown_and_double_fields_are_told_as_the_client_asks
+        unknown_and_double_fields_of_a_patch_are_told_as_the_client_asks
         names_are_dns_names
         an_attachment_names_one_source
         an_attachments_spec_never_changes
@@ -142,6 +145,7 @@ on! { forgetting:
         a_watch_from_a_compacted_version_is_gone
     }
     contents {
+        unknown_and_double_fields_of_an_installed_kind_are_told
         a_content_has_one_source_and_keeps_it
         a_content_has_what_it_must
         a_content_names_its_snapshot_and_its_class_may_change

@@ -1,6 +1,7 @@
 //! The behaviours on which a role that cuts snapshots relies: the rules of the snapshot kinds' definitions, and which
 //! changes a patch of an installed kind guards against.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use super::dialogue::{Answer, Case, PatchType, Server};
@@ -52,6 +53,40 @@ async fn json_patch(case: &mut Case, path: &str, operations: Value) -> Answer {
 
 async fn merged(case: &mut Case, path: &str, change: Value) -> u16 {
     case.patch(PatchType::Merge, path, change).await.code
+}
+
+pub(crate) async fn unknown_and_double_fields_of_an_installed_kind_are_told(server: &Server) {
+    let case = begin(server).await;
+    let body = r#"{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshot","metadata":{"name":"a","zfoo":1},
+        "spec":{"z":{"k":1,"k":2},"volumeSnapshotClassName":"a","volumeSnapshotClassName":"b",
+        "source":{"persistentVolumeClaimName":"c","odd":1}},"odd":1}"#;
+    let faults = [
+        r#"duplicate field "spec.z.k""#,
+        r#"duplicate field "spec.volumeSnapshotClassName""#,
+        r#"unknown field "metadata.zfoo""#,
+        r#"unknown field "odd""#,
+        r#"unknown field "spec.source.odd""#,
+        r#"unknown field "spec.z""#,
+    ];
+    let json = "application/json";
+    let refused = case.write(&Method::POST, &format!("{SNAPSHOTS}?fieldValidation=Strict"), json, body).await;
+    let says = "VolumeSnapshot in version \"v1\" cannot be handled as a VolumeSnapshot: strict decoding error: ";
+    assert_eq!((refused.code, refused.text("/message")), (400, format!("{says}{}", faults.join(", ")).as_str()));
+    let made = case.write(&Method::POST, SNAPSHOTS, json, body).await;
+    let warnings: Vec<String> = faults.iter().map(|it| format!("299 - \"{}\"", it.replace('"', r#"\""#))).collect();
+    assert_eq!((made.code, &made.warnings), (201, &warnings));
+    assert_eq!(
+        made.body["spec"],
+        json!({"volumeSnapshotClassName": "b", "source": {"persistentVolumeClaimName": "c"}})
+    );
+    assert_eq!(made.body.pointer("/metadata/zfoo"), None);
+    let (path, merge) = (format!("{SNAPSHOTS}/a?fieldValidation=Strict"), "application/merge-patch+json");
+    let refused = case.write(&Method::PATCH, &path, merge, r#"{"spec":{"foo":1}}"#).await;
+    assert!(
+        refused.text("/message").ends_with(r#"strict decoding error: unknown field "spec.foo""#),
+        "{}",
+        refused.body
+    );
 }
 
 pub(crate) async fn a_content_has_one_source_and_keeps_it(server: &Server) {

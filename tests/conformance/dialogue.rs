@@ -81,6 +81,8 @@ pub(crate) struct Answer {
     pub(crate) code: u16,
     /// The body.
     pub(crate) body: Value,
+    /// The texts of its `Warning` headers, as they stand there.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
@@ -256,6 +258,11 @@ impl Case {
         answer
     }
 
+    /// Any request with a body that only a text can be, such as one with a field twice. It is not in the transcript.
+    pub(crate) async fn write(&self, method: &Method, path: &str, media: &str, text: &str) -> Answer {
+        self.answer(self.request(method, path, media, &[], Some(text))).await
+    }
+
     pub(super) async fn ask(
         &self,
         method: &Method,
@@ -264,13 +271,19 @@ impl Case {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Answer {
-        let request = self.request(method, path, media, headers, body);
+        let body = body.map(Value::to_string);
+        self.answer(self.request(method, path, media, headers, body.as_deref())).await
+    }
+
+    async fn answer(&self, request: Request<kube::client::Body>) -> Answer {
         let response = self.answered(request).await;
         let code = response.status().as_u16();
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|it| it.to_str().unwrap().to_owned()).collect();
         let bytes = tokio::time::timeout(PATIENCE, response.into_body().collect_bytes()).await.unwrap().unwrap();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        Answer { code, body }
+        Answer { code, body, warnings }
     }
 
     async fn answered(&self, request: Request<kube::client::Body>) -> http::Response<kube::client::Body> {
@@ -287,7 +300,7 @@ impl Case {
         path: &str,
         media: &str,
         headers: &[(&str, &str)],
-        body: Option<&Value>,
+        body: Option<&str>,
     ) -> Request<kube::client::Body> {
         let mut request = Request::builder().method(method).uri(path.replace("CASE", &self.name));
         request = request.header("user-agent", "conformance/1.0");
@@ -300,7 +313,7 @@ impl Case {
         if let Caller::Bearer { token, .. } = &self.caller {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let body = body.map_or_else(Vec::new, |body| body.to_string().replace("CASE", &self.name).into_bytes());
+        let body = body.map_or_else(Vec::new, |body| body.replace("CASE", &self.name).into_bytes());
         request.body(kube::client::Body::from(body)).unwrap()
     }
 

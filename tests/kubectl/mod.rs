@@ -130,6 +130,14 @@ async fn a_class_and_a_claim_that_are_applied_are_bound_and_go_again() {
     let name = format!("volumeattachment/{}", mine["metadata"]["name"].as_str().unwrap());
     sandbox.kubectl(&["wait", "--for=jsonpath={.status.attached}=true", "--timeout=60s", &name]).await;
 
+    // Now the pod runs.
+    sandbox.kubectl(&["wait", "--for=condition=Ready", "--timeout=60s", "pod/try"]).await;
+    let pods = sandbox.kubectl(&["get", "pods"]).await;
+    for name in ["try ", "orders ", "invoices "] {
+        let row = pods.lines().find(|row| row.starts_with(name)).unwrap_or_default();
+        says(row, &["1/1", "Running"]);
+    }
+
     // Tables and descriptions, as people read them.
     let table = sandbox.kubectl(&["get", "pvc,pv,sc", "-o", "wide"]).await;
     says(
@@ -172,16 +180,24 @@ async fn what_makes_no_sense_is_refused_in_the_words_of_a_real_server() {
     let file = sandbox.home.path().join("claim.yaml");
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: odd}\nspec:\n  storageClassName: at-once\n  \
                  accessModes: [Sometimes]\n  resources: {requests: {storage: 1Gi}}\n";
-    std::fs::write(&file, claim).unwrap();
-    let mut command = Command::new(kubectl());
-    command.args(["apply", "-f"]).arg(&file).env_clear();
-    command.env("HOME", sandbox.home.path()).env("KUBECONFIG", &sandbox.kubeconfig);
-    let output = timeout(PATIENCE, command.kill_on_drop(true).output()).await.expect("an end").unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let apply = async |manifest: &str| {
+        std::fs::write(&file, manifest).unwrap();
+        let mut command = Command::new(kubectl());
+        command.args(["apply", "-f"]).arg(&file).env_clear();
+        command.env("HOME", sandbox.home.path()).env("KUBECONFIG", &sandbox.kubeconfig);
+        let output = timeout(PATIENCE, command.kill_on_drop(true).output()).await.expect("an end").unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        told
+    };
     says(
-        &told,
+        &apply(claim).await,
         &["The PersistentVolumeClaim \"odd\" is invalid", "spec.accessModes: Unsupported value: \"Sometimes\""],
+    );
+    let misspelled = claim.replace("Sometimes", "ReadWriteOnce").replace("storageClassName", "storageClass");
+    says(
+        &apply(&misspelled).await,
+        &["Error from server (BadRequest)", "strict decoding error: unknown field \"spec.storageClass\""],
     );
     sandbox.stop().await;
 }

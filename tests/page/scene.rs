@@ -168,9 +168,9 @@ fn day() -> Vec<WorkReport> {
             "rpc error: code = ResourceExhausted desc = pool \"fast\" in zone eu-west-1c has 12 GiB left, 100 GiB are asked for",
         ),
         failing(
-            item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive"), 95.0),
-            7,
-            34.2,
+            item("claims", "ci/cache-runner-17", Some("ci/cache-runner-17: class archive"), 98.0),
+            8,
+            29.2,
             "cannot load the provisioner's secret: cannot get secrets \"storage/csi-provisioner\": secrets \
              \"csi-provisioner\" not found (404 NotFound)",
         ),

@@ -56,6 +56,21 @@ async fn a_story_that_waits_in_vain_ends_at_ctrl_c() {
 }
 
 #[tokio::test]
+async fn a_fault_in_the_users_configuration_ends_the_sandbox_with_exit_code_78_and_points_at_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let overlay = folder.path().join("overlay.yaml");
+    std::fs::write(&overlay, "roles:\n  attacher:\n    wrkers: 3\n").unwrap();
+    let ended = run(&["sandbox", "--config", overlay.to_str().unwrap()], &[]).await;
+    assert_eq!(ended.code, Some(78), "{}", ended.stdout);
+    let says = format!(
+        "the configuration has 1 fault\n\n  roles.attacher.wrkers  ({}:3)\n    found:   an unknown key\n    allowed: did you mean \
+         `workers`?\n",
+        overlay.display()
+    );
+    assert_eq!(ended.stderr, says);
+}
+
+#[tokio::test]
 async fn a_step_that_is_never_seen_ends_the_sandbox_with_exit_code_1_and_says_what_was_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let overlay = folder.path().join("overlay.yaml");

@@ -112,7 +112,7 @@ impl Configuration {
 
     fn load(&self, text: String) -> Result<Loaded, Rejected> {
         let file = Some(File { name: self.name(), text });
-        let sources = Sources { file, environment: self.variables.clone(), flags: self.flags.clone() };
+        let sources = Sources { base: None, file, environment: self.variables.clone(), flags: self.flags.clone() };
         config::load(&sources, &sections())
     }
 }

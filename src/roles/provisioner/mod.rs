@@ -83,6 +83,7 @@ fn sandbox(driver: SandboxDriver) -> Value {
         "retry": { "initial": "250ms", "max": "5s" },
         "topology": driver.has_topology,
         "capacity": { "enabled": driver.tells_room, "ownerLevel": -1 },
+        "events": driver.events(),
     })
 }
 

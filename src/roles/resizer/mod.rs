@@ -61,7 +61,7 @@ pub const REGISTRATION: Registration = Registration {
     kind: Kind::Cluster(ClusterRole {
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" } }),
+        sandbox: |driver| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" }, "events": driver.events() }),
         load,
     }),
 };

@@ -60,10 +60,11 @@ pub const REGISTRATION: Registration = Registration {
     kind: Kind::Cluster(ClusterRole {
         lease,
         event_source: names::event_source,
-        sandbox: |_| {
+        sandbox: |driver| {
             json!({
                 "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" },
                 "readyCheck": { "initial": "250ms", "max": "2s" },
+                "events": driver.events(),
             })
         },
         load,

@@ -64,7 +64,7 @@ fn is_for_one_node(cluster: &Cluster, volume: &str) -> bool {
 }
 
 /// The attachments that a pod needs, by name.
-fn wanted_by(cluster: &Cluster, pod: &Value) -> Vec<(String, Value)> {
+pub(super) fn wanted_by(cluster: &Cluster, pod: &Value) -> Vec<(String, Value)> {
     let node = text(pod, "/spec/nodeName");
     let volumes = claims_of(pod).filter_map(|name| {
         let claim = cluster.one(CLAIMS, place(pod).0, name).filter(|claim| text(claim, "/status/phase") == "Bound")?;

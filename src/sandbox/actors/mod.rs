@@ -5,7 +5,7 @@
 //! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases |
 //! | `protection` | PVC and PV protection | removes the finalizer of deleted claims that no pod uses, and of deleted volumes that are not bound |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
-//! | `kubelets` | the kubelets' part of an expansion | once a pod with the volume has its node, tells its claim that the file system has its size |
+//! | `kubelets` | the kubelets | lets a pod run once its volumes are attached to its node; once a pod with a grown volume has its node, tells its claim that the file system has its size |
 //! | `snapshots`, `groups` | the snapshot-controller, in clusters that have one | makes and binds contents, copies their status, marks and deletes them |
 //! | `quotas` | the quota controller | tells what the claims of a namespace count against its quotas |
 //! | `attachments` | the attach/detach controller | asks for the volumes of scheduled pods to be attached, those for one node to one at a time, and detached after them |
@@ -14,7 +14,8 @@
 //! the other in one task, after each change of the store, until none has anything to do: the same changes lead to the same
 //! end. They make their changes past HTTP, so that faults of the API and the audit log are the daemon's alone.
 //!
-//! Left out: static binding by size, Events, and all else that a kubelet does (a deleted pod goes at once).
+//! Left out: static binding by size, Events, and all else that a kubelet does (nothing is mounted, a deleted pod goes at
+//! once).
 
 mod attachments;
 mod binder;
@@ -177,6 +178,11 @@ impl Cluster {
     /// One object.
     fn one(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.0.object(self.resource(kind)?, namespace, name)
+    }
+
+    /// The present time as `metadata` and a status have it.
+    fn now(&self) -> String {
+        self.0.timestamp()
     }
 
     /// Makes a new object.

@@ -183,6 +183,14 @@ async fn a_waiting_claim_gets_a_node_and_its_pod_follows_and_is_attached() {
     let attachments = scene.actors.cluster.all(ATTACHMENTS);
     assert_eq!(attachments.len(), 1);
     assert_eq!(text(&attachments[0], "/spec/source/persistentVolumeName"), "pv");
+    // It runs once its volume is attached, and not before.
+    assert_eq!(text(&scene.look(PODS, "pod"), "/status/phase"), "Pending");
+    scene.actors.cluster.change_status(ATTACHMENTS, &attachments[0], &json!({"attached": true}));
+    scene.actors.settle();
+    let pod = scene.look(PODS, "pod");
+    let conditions: Vec<&str> = list(&pod, "/status/conditions").iter().map(|it| text(it, "/type")).collect();
+    assert_eq!((text(&pod, "/status/phase"), conditions.len()), ("Running", 5), "{conditions:?}");
+    assert_eq!(pod.pointer("/status/containerStatuses/0/ready"), Some(&Value::Bool(true)));
     // A claim in use is held, and its end is the pod's.
     scene.delete(CLAIMS, "a");
     assert!(is_deleting(&scene.look(CLAIMS, "a")));

@@ -3,7 +3,7 @@
 use http::{Method, Uri};
 
 use super::auth::Access;
-use super::params::Params;
+use super::params::{self, Params};
 use super::pure::rejection::Rejection;
 use super::pure::resources::{self, Resource};
 use super::pure::selector::Fields;
@@ -38,7 +38,7 @@ impl Call {
     pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Option<Self>, Rejection> {
         let Some(place) = Place::of(uri.path()) else { return Ok(None) };
         let resource = resources::find(&place.group, &place.version, &place.plural).ok_or_else(|| place.not_found())?;
-        let params = Params::parse(uri)?;
+        let params = Params::parse(uri).map_err(|refusal| params::of_method(method, refusal))?;
         let named = !place.name.is_empty();
         if !resource.namespaced && !place.namespace.is_empty() {
             return Err(Rejection::path_not_found());

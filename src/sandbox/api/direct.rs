@@ -13,6 +13,7 @@ use super::pure::patch::PatchKind;
 use super::pure::rejection::Rejection;
 use super::pure::resources::{self, Resource};
 use super::pure::selector::{Fields, Labels};
+use super::pure::strict::{Directive, Dropped};
 use super::store::{At, ListQuery, Preconditions, Target, WriteOptions, meta};
 
 /// The user of direct writes.
@@ -174,7 +175,9 @@ impl Api {
         let (kind, body) = patch.parts();
         let body = serde_json::to_vec(&body).map_err(DirectError::Shape)?;
         let options = WriteOptions { status, ..WriteOptions::by(ACTOR) };
-        let (object, _) = self.state().patch(Target { resource, namespace, name }, &kind, &body, options)?;
+        let mut unheard = Dropped::new(Directive::Ignore);
+        let (object, _) =
+            self.state().patch(Target { resource, namespace, name }, &kind, &body, options, &mut unheard)?;
         Ok(object)
     }
 

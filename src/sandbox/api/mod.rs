@@ -164,6 +164,11 @@ impl Api {
         self.state().compact();
     }
 
+    /// The present time, as `metadata` and a status have it.
+    pub fn timestamp(&self) -> String {
+        self.state().timestamp()
+    }
+
     /// The latest resourceVersion.
     pub fn version(&self) -> u64 {
         self.state().version()

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use axum::extract::Query;
-use http::Uri;
+use http::{Method, Uri};
 
 use super::pure::rejection::Rejection;
+use super::pure::strict::Directive;
 use super::pure::table::Include;
+
+/// The kind of the options of a create.
+const CREATE_OPTIONS: &str = "CreateOptions";
 
 /// All parameters that the server knows; each verb reads its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub(crate) struct Params {
     pub(crate) dry_run: bool,
     pub(crate) field_manager: Option<String>,
     pub(crate) force: bool,
+    /// What the client wants to hear of fields that are dropped.
+    pub(crate) validation: Directive,
     /// The part of their objects that a table's rows carry.
     pub(crate) include: Include,
     /// `preconditions`, `propagationPolicy` and the like may also come in the query of a DELETE; kubectl sends a body.
@@ -76,7 +82,7 @@ impl Params {
                 "sendInitialEvents" => params.send_initial_events = Some(truth(&value)),
                 "dryRun" => params.dry_run = dry_run(&value)?,
                 "fieldManager" => params.field_manager = Some(value).filter(|it| !it.is_empty()),
-                "fieldValidation" => field_validation(&value)?,
+                "fieldValidation" => params.validation = field_validation(&value)?,
                 "force" => params.force = truth(&value),
                 "includeObject" => params.include = Include::parse(&value),
                 "propagationPolicy" => params.propagation = Some(value),
@@ -186,30 +192,48 @@ pub(crate) fn dry_run(value: &str) -> Result<bool, Rejection> {
     match value {
         "" => Ok(false),
         "All" => Ok(true),
-        _ => Err(Rejection {
-            code: 422,
-            reason: "Invalid",
-            message: format!(
-                "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"{value}\"]: supported values: \"All\""
-            ),
-            details: Some(serde_json::json!({"group": "meta.k8s.io", "kind": "CreateOptions", "causes": [{
-                "field": "dryRun",
-                "message": format!("Unsupported value: [\"{value}\"]: supported values: \"All\""),
-                "reason": "FieldValueNotSupported",
-            }]})),
-            retry_after: None,
-        }),
+        _ => Err(unsupported("dryRun", &format!("[\"{value}\"]: supported values: \"All\""))),
     }
 }
 
-/// Objects are kept as they come, so that no field is unknown: every level of validation passes.
-fn field_validation(value: &str) -> Result<(), Rejection> {
-    match value {
-        "" | "Ignore" | "Warn" | "Strict" => Ok(()),
-        _ => Err(Rejection::bad_request(format!(
-            "fieldValidation: Unsupported value: \"{value}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-        ))),
+fn field_validation(value: &str) -> Result<Directive, Rejection> {
+    Ok(match value {
+        "" | "Warn" => Directive::Warn,
+        "Ignore" => Directive::Ignore,
+        "Strict" => Directive::Strict,
+        _ => {
+            let why = format!("\"{value}\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"");
+            return Err(unsupported("fieldValidation", &why));
+        }
+    })
+}
+
+/// An option of a write that has no such value, as a create words it; [`of_method`] names those of other writes.
+fn unsupported(field: &str, why: &str) -> Rejection {
+    let message = format!("Unsupported value: {why}");
+    let cause = serde_json::json!({"field": field, "message": message, "reason": "FieldValueNotSupported"});
+    Rejection {
+        code: 422,
+        reason: "Invalid",
+        message: format!("{CREATE_OPTIONS}.meta.k8s.io \"\" is invalid: {field}: {message}"),
+        details: Some(serde_json::json!({"group": "meta.k8s.io", "kind": CREATE_OPTIONS, "causes": [cause]})),
+        retry_after: None,
     }
+}
+
+/// A refusal of options, named for those of this method.
+pub(crate) fn of_method(method: &Method, mut refusal: Rejection) -> Rejection {
+    let kind = match *method {
+        Method::PUT => "UpdateOptions",
+        Method::PATCH => "PatchOptions",
+        _ => return refusal,
+    };
+    if let Some(found) = refusal.details.as_mut().and_then(|it| it.get_mut("kind")).filter(|it| **it == CREATE_OPTIONS)
+    {
+        *found = kind.into();
+        refusal.message = refusal.message.replacen(CREATE_OPTIONS, kind, 1);
+    }
+    refusal
 }
 
 /// Go's reading of a boolean parameter: everything but `false` and `0` is true.
@@ -252,12 +276,21 @@ mod tests {
             ("resourceVersion=x", 400, "invalid syntax"),
             ("limit=x", 400, "invalid syntax"),
             ("dryRun=Some", 422, "Unsupported value"),
-            ("fieldValidation=No", 400, "Unsupported value"),
+            (
+                "fieldValidation=No",
+                422,
+                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: \"No\": supported values: \"\", \"Ignore\"",
+            ),
         ];
         for (query, code, text) in table {
             let refusal = parse(query).unwrap_err();
             assert_eq!(refusal.code, code, "{query}");
             assert!(refusal.message.contains(text), "{query}: {}", refusal.message);
         }
+        let refusal = of_method(&Method::PATCH, parse("dryRun=Some").unwrap_err());
+        assert!(refusal.message.starts_with("PatchOptions.meta.k8s.io \"\" is invalid: dryRun"), "{}", refusal.message);
+        assert_eq!(refusal.details.unwrap()["kind"], "PatchOptions");
+        let refusal = of_method(&Method::PUT, parse("resourceVersion=x").unwrap_err());
+        assert_eq!(refusal, parse("resourceVersion=x").unwrap_err(), "no options");
     }
 }

@@ -163,11 +163,12 @@ impl<'a> Demo<'a> {
     pub async fn linger(&mut self) -> Result<(), StoryError> {
         let driver = self.backend.name();
         let last = node_name(self.backend.places().len() - 1);
+        // First of all, so that the daemon has seen it when a claim names it.
+        self.api.create_value(objects::class(objects::WITHOUT_SECRET, &driver))?;
         self.run("orders", None).await?;
         self.run("invoices", Some(&last)).await?;
         let missing = objects::attachment("csi-of-a-missing-volume", &driver, "pv-that-does-not-exist", &node_name(0));
         self.api.create_value(missing)?;
-        self.api.create_value(objects::class(objects::WITHOUT_SECRET, &driver))?;
         self.api.create_value(objects::claim("reports", objects::WITHOUT_SECRET))?;
         self.see_event("reports", "ProvisioningFailed").await
     }

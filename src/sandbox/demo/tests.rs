@@ -21,7 +21,8 @@ async fn end_of_demo_with(overlay: &str) -> String {
     let (clock, rng) = (Clock::system(), Rng::seeded(1));
     let testbed = TestBed::set_up(Transport::Network(Network::new()), verb::demo_profile(), clock, rng).await.unwrap();
     let backend = Backend::Demo(testbed.driver.clone());
-    let driver = SandboxDriver { has_topology: backend.has_topology(), tells_room: backend.tells_room() };
+    let (has_topology, tells_room) = (backend.has_topology(), backend.tells_room());
+    let driver = SandboxDriver { has_topology, tells_room, shows_attempts: false };
     let yaml = verb::configuration("unix:///csi.sock", driver, None, Some(&path)).unwrap();
     testbed.install_snapshots();
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::accept::View;
@@ -15,6 +15,8 @@ use crate::sandbox::api::params::{self, Match, Version};
 use crate::sandbox::api::pure::patch::PatchKind;
 use crate::sandbox::api::pure::protobuf;
 use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::pure::strict::{Directive, Dropped};
+use crate::sandbox::api::pure::validate;
 use crate::sandbox::api::store::{
     At, Continue, ListQuery, ListRefusal, Listed, Preconditions, Target, WriteOptions, meta,
 };
@@ -54,7 +56,8 @@ pub(super) async fn perform(api: &Api, order: &Order, surroundings: &Surrounding
 /// Merges the order's object with more, in the same name.
 pub(super) fn smear(api: &Api, order: &Order, with: &Value) {
     // An object that has gone meanwhile is skipped.
-    let _ = api.state().patch(target(order), &PatchKind::Merge, with.to_string().as_bytes(), options(order));
+    let (body, mut unheard) = (with.to_string(), Dropped::new(Directive::Ignore));
+    let _ = api.state().patch(target(order), &PatchKind::Merge, body.as_bytes(), options(order), &mut unheard);
 }
 
 async fn get(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, Rejection> {
@@ -119,13 +122,16 @@ fn create(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bo
             .ok_or_else(|| Rejection::bad_request("the question is not an object"))?;
         return Ok(json_answer(StatusCode::CREATED, &answer));
     }
+    let dropped = told(order, &object)?;
     let object = api.state().create(target(order), object, options(order))?;
-    Ok(shown(StatusCode::CREATED, presenter, &object))
+    Ok(warned(shown(StatusCode::CREATED, presenter, &object), &dropped))
 }
 
 fn update(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, Rejection> {
-    let (object, created) = api.state().update(target(order), body(order)?, options(order))?;
-    Ok(shown(made(created), presenter, &object))
+    let object = body(order)?;
+    let dropped = told(order, &object)?;
+    let (object, created) = api.state().update(target(order), object, options(order))?;
+    Ok(warned(shown(made(created), presenter, &object), &dropped))
 }
 
 fn patch(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, Rejection> {
@@ -143,8 +149,34 @@ fn patch(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Bod
         }
         _ => return Err(Rejection::unsupported_patch_type()),
     };
-    let (object, created) = api.state().patch(target(order), &kind, &order.body, options(order))?;
-    Ok(shown(made(created), presenter, &object))
+    let mut dropped = Dropped::new(params.validation);
+    let (object, created) = api.state().patch(target(order), &kind, &order.body, options(order), &mut dropped)?;
+    Ok(warned(shown(made(created), presenter, &object), &dropped))
+}
+
+/// The fields of an object that will be dropped. A body in protobuf has none that its reader does not know.
+fn told(order: &Order, object: &Value) -> Result<Dropped, Rejection> {
+    let (resource, directive) = (order.call.resource, order.call.params.validation);
+    let mut dropped = Dropped::new(directive);
+    let looked = match media_type(order) {
+        protobuf::MEDIA_TYPE => Ok(()),
+        "application/yaml" => dropped.in_body(resource, object.to_string().as_bytes()),
+        _ => dropped.in_body(resource, &order.body),
+    };
+    // A member of the wrong type is the worse fault.
+    looked.map_err(|refusal| validate::decodes(resource, object).err().unwrap_or(refusal))?;
+    Ok(dropped)
+}
+
+/// An answer with a warning for each field that was dropped.
+fn warned(mut answer: Response<Body>, dropped: &Dropped) -> Response<Body> {
+    for warning in dropped.warnings() {
+        let text = warning.replace('\\', r"\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+    answer
 }
 
 fn delete(api: &Api, order: &Order, presenter: &Presenter) -> Result<Response<Body>, Rejection> {

@@ -70,5 +70,13 @@ pub fn apply(kind: &PatchKind, resource: &Resource, current: Option<&Value>, bod
     Err(Rejection::undecodable(resource, "the patched document is no object"))
 }
 
+/// A patch as the server shows it when its result is refused: what it makes of the object, but a strategic patch itself.
+pub fn shown(kind: &PatchKind, body: &[u8], patched: &Value) -> String {
+    match (kind, merge::object(body)) {
+        (PatchKind::Strategic, Ok(patch)) => go::go_map(&patch),
+        _ => patched.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -49,10 +49,14 @@ struct Field {
     of: &'static str,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Shape {
+/// How often a field's type is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Once.
     One,
+    /// As a list's items.
     List,
+    /// As the values of a map from strings.
     Map,
 }
 
@@ -89,6 +93,28 @@ fn field(word: &'static str) -> Option<(u64, Field)> {
     Some((number.parse().ok()?, Field { name, omit, inline, shape, of }))
 }
 
+/// The message of a kind's objects, if the table has it.
+pub(super) fn message_of(api_version: &str, kind: &str) -> Option<&'static str> {
+    let package = match api_version.split_once('/') {
+        Some((group, _)) => group.split('.').next().unwrap_or_default(),
+        None => "core",
+    };
+    SCHEMA.get_key_value(format!("{package}.{kind}").as_str()).map(|(message, _)| *message)
+}
+
+/// The shape and the type of a message's member by its JSON name; those of inlined messages are the parent's.
+pub(super) fn member(message: &str, name: &str) -> Option<(Shape, &'static str)> {
+    let fields = SCHEMA.get(message)?;
+    let own = fields.values().find(|field| !field.inline && field.name == name);
+    let inlined = || fields.values().filter(|field| field.inline).find_map(|field| member(field.of, name));
+    own.map(|field| (field.shape, field.of)).or_else(inlined)
+}
+
+/// Whether a type of the table is a message, as opposed to a value that the decoder reads by itself.
+pub(super) fn is_message(of: &str) -> bool {
+    SCHEMA.contains_key(of)
+}
+
 /// Reads a body as the JSON that it stands for.
 pub fn decode(body: &[u8]) -> Result<Value, Garbled> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Garbled::Prefix)?;
@@ -109,13 +135,8 @@ pub fn decode(body: &[u8]) -> Result<Value, Garbled> {
         }
     }
     let known = kind == "DeleteOptions" || resources::of_kind(&api_version, &kind).is_some();
-    let package = match api_version.split_once('/') {
-        _ if kind == "DeleteOptions" => "meta",
-        Some((group, _)) => group.split('.').next().unwrap_or_default(),
-        None => "core",
-    };
-    let name = format!("{package}.{kind}");
-    let Some((message, _)) = SCHEMA.get_key_value(name.as_str()).filter(|_| known) else {
+    let message = if kind == "DeleteOptions" { Some("meta.DeleteOptions") } else { message_of(&api_version, &kind) };
+    let Some(message) = message.filter(|_| known) else {
         return Err(Garbled::Unknown { api_version, kind });
     };
     let mut object = self::message(raw, message, DEPTH)?;

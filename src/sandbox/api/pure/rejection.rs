@@ -268,7 +268,12 @@ impl Rejection {
     #[must_use]
     pub fn of_a_patch(self, patched: &Value) -> Self {
         let why = self.message.split_once(": ").map_or(self.message.as_str(), |(_, why)| why);
-        let cause = Cause::invalid("patch", &patched.to_string().into(), why);
+        Self::of_patch(&patched.to_string(), why)
+    }
+
+    /// What a patch makes of an object is refused; `shown` is the patch as the server shows it.
+    pub fn of_patch(shown: &str, why: &str) -> Self {
+        let cause = Cause::invalid("patch", &shown.into(), why);
         let message = format!(" \"\" is invalid: patch: {}", cause.message);
         Self { details: Some(json!({ "causes": [cause.to_value()] })), ..Self::plain(422, "Invalid", message) }
     }

@@ -4,16 +4,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::sandbox::api::pure::base64;
-use crate::sandbox::api::pure::definitions;
 use crate::sandbox::api::pure::resources::Resource;
-use crate::sandbox::api::pure::validate::structural::prune;
+use crate::sandbox::api::pure::strict;
 
-/// Drops explicit nulls, writes `stringData` into `data`, and fills in what was left out.
+/// Drops explicit nulls and fields that the kind does not have, writes `stringData` into `data`, and fills in what was left out.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
-    if let Some(schema) = definitions::schema(resource) {
-        prune(schema, object);
-    }
+    // Whoever wants to hear of what the kind does not have was told before.
+    strict::drop_unknown(resource, object, &mut Vec::new());
     if resource.plural == "secrets" {
         encode_string_data(object);
     }

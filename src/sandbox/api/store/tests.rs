@@ -12,6 +12,7 @@ use crate::process::{Clock, Rng};
 use crate::sandbox::api::pure::patch::PatchKind;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::api::pure::selector::{Fields, Labels};
+use crate::sandbox::api::pure::strict::{Directive, Dropped};
 use crate::sandbox::api::{Api, ApiOptions, DirectError, PatchBody};
 
 fn api() -> Api {
@@ -20,6 +21,11 @@ fn api() -> Api {
 
 fn state() -> State {
     State::new(Clock::system(), Rng::seeded(1), 1000, false)
+}
+
+/// For a writer who wants to hear of no field that is dropped.
+fn unheard() -> Dropped {
+    Dropped::new(Directive::Ignore)
 }
 
 fn volume(name: &str) -> Value {
@@ -94,7 +100,8 @@ fn a_write_that_is_based_on_the_past_is_a_conflict() {
     let refused = state.update(target, old.clone(), WriteOptions::by("test")).unwrap_err();
     assert_eq!((refused.code, refused.reason), (409, "Conflict"));
     let body = json!({"metadata": {"resourceVersion": version(&old)}}).to_string();
-    let refused = state.patch(target, &PatchKind::Merge, body.as_bytes(), WriteOptions::by("test")).unwrap_err();
+    let refused =
+        state.patch(target, &PatchKind::Merge, body.as_bytes(), WriteOptions::by("test"), &mut unheard()).unwrap_err();
     assert_eq!(refused.code, 409);
 }
 
@@ -108,7 +115,7 @@ fn a_patch_that_changes_nothing_makes_no_version() {
     let dry = WriteOptions { dry_run: true, ..WriteOptions::by("test") };
     let target = Target { resource: resource("persistentvolumes"), namespace: "", name: "pv-1" };
     let body = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
-    let (object, _) = api.state().patch(target, &PatchKind::Merge, body.as_bytes(), dry).unwrap();
+    let (object, _) = api.state().patch(target, &PatchKind::Merge, body.as_bytes(), dry, &mut unheard()).unwrap();
     assert_eq!((object["metadata"]["labels"]["a"].as_str(), api.version()), (Some("b"), before));
 }
 

@@ -11,6 +11,7 @@ use super::{Change, Key, State, defaults, kind, meta, sources};
 use crate::sandbox::api::pure::patch::{self, Managed, PatchKind};
 use crate::sandbox::api::pure::rejection::{Cause, Rejection};
 use crate::sandbox::api::pure::resources::{RESOURCES, Resource};
+use crate::sandbox::api::pure::strict::Dropped;
 use crate::sandbox::api::pure::validate;
 
 /// These can't be deleted.
@@ -139,6 +140,7 @@ impl State {
         kind: &PatchKind,
         body: &[u8],
         options: WriteOptions<'_>,
+        dropped: &mut Dropped,
     ) -> Result<(Arc<Value>, bool), Rejection> {
         let options = WriteOptions { applied: matches!(kind, PatchKind::Apply { .. }), ..options };
         let Some(current) = self.get(target.resource, target.namespace, target.name) else {
@@ -159,6 +161,7 @@ impl State {
         // A client's object and the result of a patch are refused with different codes.
         check_type(target.resource, &mut object)
             .map_err(|refusal| if options.applied { refusal } else { refusal.of_a_patch(&object) })?;
+        dropped.in_patch(target.resource, kind, body, &mut object)?;
         check_place(target, &object)?;
         self.replace(target, &current, object, options).map(|object| (object, false))
     }
@@ -337,7 +340,7 @@ impl State {
     }
 
     /// The present time, as `metadata` has it: in whole seconds.
-    pub(super) fn timestamp(&self) -> String {
+    pub(crate) fn timestamp(&self) -> String {
         self.clock.wall().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 }

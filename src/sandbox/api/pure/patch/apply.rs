@@ -13,10 +13,53 @@
 use super::super::access::{at, list, set, text};
 use super::super::rejection::Rejection;
 use super::super::resources::Resource;
+use super::super::strict;
 use super::fields::{self, Fields};
-use super::schema::{ListType, is_atomic_map, list_type};
+use super::schema::{ListType, is_atomic_map, key_default, list_type};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+
+/// Refuses an intent with fields that the kind does not have, whatever the client asks of the validation of fields.
+fn all_declared(resource: &Resource, intent: &Value) -> Result<(), Rejection> {
+    let unknown = strict::take_unknown(resource, &mut intent.clone());
+    let mut faults: Vec<String> =
+        unknown.iter().map(|path| format!("{}: field not declared in schema", by_keys(path, intent))).collect();
+    let faults = match faults.as_mut_slice() {
+        [] => return Ok(()),
+        [fault] => std::mem::take(fault),
+        several => format!("errors:\n  {}", several.join("\n  ")),
+    };
+    let (namespace, name) = (text(intent, &["metadata", "namespace"]), text(intent, &["metadata", "name"]));
+    let message = format!(
+        "failed to create typed patch object ({namespace}/{name}; {}/{}, Kind={}): {faults}",
+        resource.group, resource.version, resource.kind
+    );
+    // The real server forgot to make this one the client's fault.
+    Err(Rejection { code: 500, reason: "", message, details: None, retry_after: None })
+}
+
+/// A path as apply names it: `.spec.containers[name="a"].imag`.
+fn by_keys(path: &str, intent: &Value) -> String {
+    let (mut shown, mut names, mut value) = (String::new(), Vec::new(), Some(intent));
+    for step in path.split('.') {
+        let (name, index) = step.strip_suffix(']').and_then(|it| it.split_once('[')).unzip();
+        let name = name.unwrap_or(step);
+        names.push(name);
+        let _ = write!(shown, ".{name}");
+        value = value.and_then(|value| value.get(name));
+        let Some(index) = index else { continue };
+        value = index.parse::<usize>().ok().and_then(|at| value?.get(at));
+        let key = |key: &&str| {
+            let found = value.and_then(|item| item.get(*key)).cloned();
+            format!("{key}={}", found.unwrap_or_else(|| key_default(key).into()))
+        };
+        let _ = match list_type(&names) {
+            ListType::Map(keys) => write!(shown, "[{}]", keys.iter().map(key).collect::<Vec<_>>().join(",")),
+            _ => write!(shown, "[{index}]"),
+        };
+    }
+    shown
+}
 
 /// Who writes, where and when: one entry of `managedFields`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +160,7 @@ pub fn apply_configuration(
     force: bool,
 ) -> Result<Value, Rejection> {
     let intent = read_intent(resource, body, who.subresource)?;
+    all_declared(resource, &intent)?;
     let before = live.cloned().unwrap_or_else(|| json!({}));
     let mut after = before.clone();
     merge(&mut after, &intent, &mut Vec::new());

@@ -2,7 +2,7 @@
 
 use super::super::access::{at, set, text};
 use super::super::rejection::Cause;
-use super::{immutable, names, selectors, volumes};
+use super::{difference, immutable, names, selectors, volumes};
 use serde_json::{Value, json};
 
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
@@ -110,10 +110,9 @@ pub(super) fn changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     restore(&["resources", "requests", "storage"], bound);
     restore(&["volumeAttributesClassName"], bound);
     if before != after {
-        // A difference follows, of which we tell as much as anybody can rely on.
-        let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
-                   claims\n@@ the specs differ @@\n";
-        causes.push(Cause::forbidden("spec", why));
+        let why =
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        causes.push(Cause::forbidden("spec", format!("{why}\n{}", difference::of_claims(&before, &after))));
     }
     smaller(old, new, causes);
     immutable("volumeMode", at(old, &["spec", "volumeMode"]), at(new, &["spec", "volumeMode"]), causes);

@@ -97,6 +97,50 @@ pub(super) fn lease(new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Few members of a Pod's spec change. Its node may be named once: in a real cluster the scheduler names it by another way. The
+/// server also shows the difference of the specs, with all the defaults that only it fills in.
+pub(super) fn pod_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let (before, mut after) =
+        (at(old, &["spec"]).cloned().unwrap_or_default(), at(new, &["spec"]).cloned().unwrap_or_default());
+    for containers in ["containers", "initContainers"] {
+        let (old, new) = (list(&before, &[containers]), list(&after, &[containers]));
+        if old.len() != new.len() {
+            let why = "pod updates may not add or remove containers";
+            causes.push(Cause::forbidden(format!("spec.{containers}"), why));
+            return;
+        }
+        let images: Vec<Option<Value>> = old.iter().map(|it| at(it, &["image"]).cloned()).collect();
+        let new = after.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten();
+        for (container, image) in new.zip(images) {
+            restore(container, "image", image);
+        }
+    }
+    for (member, may_change) in [
+        ("activeDeadlineSeconds", true),
+        ("nodeName", text(old, &["spec", "nodeName"]).is_empty()),
+        ("tolerations", list(&before, &["tolerations"]).iter().all(|it| list(&after, &["tolerations"]).contains(it))),
+    ] {
+        if may_change {
+            restore(&mut after, member, before.get(member).cloned());
+        }
+    }
+    if before != after {
+        let why = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
+                   `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
+                   `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        causes.push(Cause::forbidden("spec", why));
+    }
+}
+
+/// Gives a member the value that it had.
+fn restore(object: &mut Value, member: &str, value: Option<Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => drop(object.insert(member.to_owned(), value)),
+        None => drop(object.remove(member)),
+    }
+}
+
 /// A Pod: containers with distinct names.
 pub(super) fn pod(new: &Value, causes: &mut Vec<Cause>) {
     let containers = list(new, &["spec", "containers"]);

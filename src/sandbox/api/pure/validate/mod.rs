@@ -7,16 +7,18 @@
 //!   volumes.rs   PersistentVolume                                   |
 //!   claims.rs    PersistentVolumeClaim                              |
 //!   selectors.rs affinities, allowed topologies, label selectors    /
+//!   difference.rs   what a change of what never changes would change, for people
 //!   core.rs      Secret, ConfigMap, Event, Lease, Pod, Node
 //!   structural.rs, cel.rs   kinds that were installed, by their definition
 //! ```
 //!
 //! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.36, oddities included. Rules about fields that no
-//! controller of storage reads are left out; unknown fields are kept.
+//! controller of storage reads are left out; [`super::strict`] drops the fields that a kind does not have.
 
 mod cel;
 mod claims;
 mod core;
+mod difference;
 mod metadata;
 mod names;
 mod selectors;
@@ -139,6 +141,7 @@ fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause
         }
         "persistentvolumes" => volumes::volume_changes(old, new, causes),
         "persistentvolumeclaims" => claims::changes(old, new, causes),
+        "pods" => core::pod_changes(old, new, causes),
         "secrets" => core::secret_changes(old, new, causes),
         "configmaps" => core::config_map_changes(old, new, causes),
         _ => {}

@@ -9,23 +9,6 @@ use serde_json::{Map, Value};
 use super::super::rejection::Cause;
 use super::cel;
 
-/// Drops the members that the schema does not name; `metadata` is not a schema's business.
-pub(crate) fn prune(schema: &Value, object: &mut Value) {
-    if let (Some(schema), Some(items)) = (schema.get("items"), object.as_array_mut()) {
-        for item in items {
-            prune(schema, item);
-        }
-    }
-    let Some(members) = schema.get("properties").and_then(Value::as_object) else { return };
-    let Some(object) = object.as_object_mut() else { return };
-    object.retain(|name, _| members.contains_key(name));
-    for (name, value) in object.iter_mut().filter(|(name, _)| *name != "metadata") {
-        if let Some(schema) = members.get(name) {
-            prune(schema, value);
-        }
-    }
-}
-
 /// The faults of a whole object.
 pub(super) fn object(schema: &Value, old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     shape(schema, Place { field: "", name: "" }, old, new, causes);
@@ -187,13 +170,6 @@ mod tests {
         let mut causes = Vec::new();
         object(content(), old, new, &mut causes);
         causes.into_iter().map(|it| format!("{}: {}", it.field, it.message)).collect()
-    }
-
-    #[test]
-    fn unknown_members_are_dropped_at_any_depth_but_not_from_the_metadata() {
-        let mut object = json!({"metadata": {"name": "n"}, "odd": 1, "spec": {"odd": 1, "driver": "d"}});
-        prune(content(), &mut object);
-        assert_eq!(object, json!({"metadata": {"name": "n"}, "spec": {"driver": "d"}}));
     }
 
     #[test]

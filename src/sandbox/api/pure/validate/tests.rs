@@ -28,6 +28,7 @@ fn valid(plural: &str) -> Value {
         "events" => json!({ "metadata": namespaced, "involvedObject": { "kind": "PersistentVolume", "name": "pv-1" } }),
         "secrets" => json!({ "metadata": namespaced, "type": "Opaque", "data": { "a": "YQ==" } }),
         "storageclasses" => json!({ "metadata": metadata, "provisioner": "csi.example.com" }),
+        "pods" => json!({ "metadata": namespaced, "spec": { "containers": [{ "name": "a", "image": "i" }] } }),
         _ => json!({ "metadata": metadata, "spec": {} }),
     }
 }
@@ -185,6 +186,17 @@ fn updates_are_refused_for_what_may_not_change() {
             vec![],
             vec![("/spec/drivers", json!([{ "name": "d", "nodeID": "i", "allocatable": { "count": 3 } }]))],
             vec![],
+        ),
+        ("pods", vec![], vec![("/spec/nodeName", json!("n")), ("/spec/containers/0/image", json!("j"))], vec![]),
+        ("pods", vec![("/spec/nodeName", json!("n"))], vec![("/spec/nodeName", json!("m"))], vec!["spec"]),
+        ("pods", vec![], vec![("/spec/tolerations", json!([{ "key": "k" }]))], vec![]),
+        ("pods", vec![("/spec/tolerations", json!([{ "key": "k" }]))], vec![], vec!["spec"]),
+        ("pods", vec![], vec![("/spec/volumes", json!([{ "name": "v", "emptyDir": {} }]))], vec!["spec"]),
+        (
+            "pods",
+            vec![],
+            vec![("/spec/containers", json!([{ "name": "a", "image": "i" }, { "name": "b", "image": "i" }]))],
+            vec!["spec.containers"],
         ),
         ("secrets", vec![], vec![("/type", json!("other"))], vec!["type"]),
         ("secrets", vec![frozen.clone()], vec![("/data", json!({ "b": "YQ==" }))], vec!["immutable", "data"]),

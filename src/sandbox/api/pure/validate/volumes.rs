@@ -2,7 +2,7 @@
 
 use super::super::access::{at, list, text};
 use super::super::rejection::Cause;
-use super::{immutable, names, selectors};
+use super::{difference, immutable, names, selectors};
 use serde_json::{Value, json};
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -227,8 +227,9 @@ pub(super) fn volume_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) 
         csi.remove("controllerExpandSecretRef");
     }
     if before != after {
-        let why = "spec.persistentvolumesource is immutable after creation";
-        causes.push(Cause::forbidden("spec.persistentvolumesource", why));
+        let field = "spec.persistentvolumesource";
+        let differ = difference::of_sources(&old["spec"], &new["spec"]);
+        causes.push(Cause::forbidden(field, format!("{field} is immutable after creation\n{differ}")));
     }
     immutable("volumeMode", at(old, &["spec", "volumeMode"]), at(new, &["spec", "volumeMode"]), causes);
     let affinity = |object| at(object, &["spec", "nodeAffinity"]);

@@ -18,6 +18,26 @@ fn fields_of(object: &Value, manager: &str) -> Option<Value> {
 }
 
 #[test]
+fn an_intent_with_fields_that_the_kind_does_not_have_is_refused() {
+    let pod = find("", "v1", "pods").unwrap();
+    let ask = |intent: Value| {
+        let who = Managed { manager: "m", subresource: "", time: None };
+        apply_configuration(pod, None, intent.to_string().as_bytes(), who, false).unwrap_err()
+    };
+    let intent =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": {"odd": 1}});
+    let refused = ask(intent.clone());
+    let says = "failed to create typed patch object (n/p; /v1, Kind=Pod): .spec.odd: field not declared in schema";
+    assert_eq!((refused.code, refused.reason, refused.message.as_str()), (500, "", says));
+    let mut several = intent;
+    several["spec"]["containers"] = json!([{"name": "a", "volumeMounts": [{"mountPath": "/x", "path": 1}]}]);
+    let says = "errors:\n  .spec.containers[name=\"a\"].volumeMounts[mountPath=\"/x\"].path: field not declared in schema\n  \
+                .spec.odd: field not declared in schema";
+    let message = ask(several).message;
+    assert!(message.ends_with(says), "{message}");
+}
+
+#[test]
 fn the_first_apply_creates_the_object_and_owns_its_fields() {
     let body = csi_node(&json!({ "a": "1" }), &json!([{ "name": "d", "nodeID": "i", "topologyKeys": ["z"] }]));
     let object = apply_as("me", None, &body, false).unwrap();
