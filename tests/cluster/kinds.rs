@@ -13,15 +13,26 @@ use crate::programs;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// The group of snapshots.
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// The group of groups of snapshots.
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
 
 /// Installs the kinds of snapshots and grants, if they are not there yet, and waits until the server serves them.
 pub(crate) async fn install(client: &Client) {
     let mut definitions = published(SNAPSHOTS);
     definitions.push(grants());
-    for definition in &definitions {
+    install_all(client, &definitions).await;
+}
+
+/// The same for the kinds of groups of snapshots, in all the versions that are published.
+pub(crate) async fn install_groups(client: &Client) {
+    install_all(client, &published(GROUPS)).await;
+}
+
+async fn install_all(client: &Client, definitions: &[Value]) {
+    for definition in definitions {
         create(client, definition).await;
     }
-    for definition in &definitions {
+    for definition in definitions {
         until_served(client, definition).await;
     }
 }

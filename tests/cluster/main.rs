@@ -21,6 +21,7 @@
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! resizers        beside csi-resizer: each takes over from the other in the middle
 //! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
+//! handovers       the same at each moment in the life of a snapshot and of a group
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
@@ -42,6 +43,7 @@ mod conformance;
 mod connections;
 mod control_plane;
 mod ground;
+mod handovers;
 mod isolation;
 mod killed;
 mod kinds;
@@ -119,6 +121,9 @@ mod cable;
 #[path = "../process/exposition.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests of the process alone")]
 mod exposition;
+#[path = "../it/grouping.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios that only a sandbox can play")]
+mod grouping;
 #[path = "../it/http.rs"]
 mod http;
 #[path = "../it/journal.rs"]

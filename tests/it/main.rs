@@ -54,6 +54,7 @@ mod driver;
 mod errors;
 mod failures;
 mod ground;
+mod grouping;
 mod http;
 mod journal;
 mod leading;
