@@ -39,6 +39,7 @@ mod control_plane;
 mod counted;
 mod kernel;
 #[path = "../../tests/cluster/kinds.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests")]
 mod kinds;
 mod machine;
 mod node;

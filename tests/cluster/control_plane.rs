@@ -254,9 +254,11 @@ impl ControlPlane {
         tokio::time::timeout(READY, working).await.map_err(|_| "the controllers do nothing".to_owned())?
     }
 
-    /// Starts the snapshot-controller: it ends where its kinds are not there.
+    /// Starts the snapshot-controller: it ends where its kinds are not there, and looks for those of groups at its start alone.
     async fn start_snapshot_controller(&self) {
-        super::kinds::install(&self.client().await).await;
+        let client = self.client().await;
+        super::kinds::install(&client).await;
+        super::kinds::install_groups(&client).await;
         let arguments = [
             "--kubeconfig=admin.kubeconfig",
             "--kube-api-qps=500",

@@ -13,15 +13,35 @@ use crate::programs;
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// The group of snapshots.
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+/// The group of groups of snapshots.
+const GROUPS: &str = "groupsnapshot.storage.k8s.io";
 
 /// Installs the kinds of snapshots and grants, if they are not there yet, and waits until the server serves them.
 pub(crate) async fn install(client: &Client) {
     let mut definitions = published(SNAPSHOTS);
     definitions.push(grants());
-    for definition in &definitions {
+    install_all(client, &definitions).await;
+}
+
+/// The same for the kinds of groups of snapshots, in all the versions that are published.
+pub(crate) async fn install_groups(client: &Client) {
+    install_all(client, &published(GROUPS)).await;
+}
+
+/// The same, in this version alone: as a server has them that another release of external-snapshotter was made for.
+pub(crate) async fn install_groups_as(client: &Client, version: &str) {
+    let mut definitions = published(GROUPS);
+    for known in definitions.iter_mut().flat_map(|it| it["spec"]["versions"].as_array_mut().unwrap()) {
+        known["served"] = (known["name"] == version).into();
+    }
+    install_all(client, &definitions).await;
+}
+
+async fn install_all(client: &Client, definitions: &[Value]) {
+    for definition in definitions {
         create(client, definition).await;
     }
-    for definition in &definitions {
+    for definition in definitions {
         until_served(client, definition).await;
     }
 }

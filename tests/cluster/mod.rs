@@ -21,6 +21,8 @@
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! resizers        beside csi-resizer: each takes over from the other in the middle
 //! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
+//! group_versions  groups of snapshots on a server that has them in one version alone
+//! handovers       the same at each moment in the life of a snapshot and of a group
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
@@ -30,6 +32,8 @@
 mod assets;
 mod claim_rights;
 mod connections;
+mod group_versions;
+mod handovers;
 mod isolation;
 mod killed;
 mod kubectl;

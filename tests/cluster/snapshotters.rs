@@ -23,7 +23,7 @@ pub(crate) fn csi_snapshotter(world: &World, more: &[&str]) -> Program {
 }
 
 /// Waits until the Lease is held by the daemon, or by csi-snapshotter.
-async fn led_by(world: &World, ours: bool) {
+pub(crate) async fn led_by(world: &World, ours: bool) {
     let daemon = world.name("daemon");
     let what = if ours { "held by the daemon" } else { "held by csi-snapshotter" };
     let holds = |holder: &str| holder.starts_with(&daemon) == ours;

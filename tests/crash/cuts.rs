@@ -52,6 +52,19 @@ pub(crate) const GROUP: Cut = Cut {
 pub(crate) const CUTS: [Cut; 2] = [SINGLE, GROUP];
 
 impl Cut {
+    /// Makes a content for this owner with these annotations, after the last one has been taken away.
+    pub(crate) fn content(self, world: &World, owner: &str, annotations: &Value) {
+        let kind = self.kind(self.contents).unwrap();
+        let _ = world.api.delete_object(kind, "", owner);
+        let (single, group) = (self == SINGLE, format!("{}/v1", self.group));
+        let reference = json!({ "namespace": NAMESPACE, "name": owner, "uid": owner });
+        let source = if single { json!({ "volumeHandle": "v" }) } else { json!({ "volumeHandles": ["v", "w"] }) };
+        let member = if single { "volumeSnapshotRef" } else { "volumeGroupSnapshotRef" };
+        world.create(json!({ "apiVersion": group, "kind": kind.kind,
+            "metadata": { "name": owner, "annotations": annotations },
+            "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": source, member: reference } }));
+    }
+
     fn kind(self, plural: &str) -> Option<&'static Resource> {
         find(self.group, "v1", plural)
     }
@@ -215,7 +228,19 @@ impl World {
             "metadata": { "name": of("name"), "annotations": of("annotations"), "finalizers": of("finalizers") } }));
     }
 
-    /// The same, and the copy is deleted as the snapshot-controller deletes contents.
+    /// Nothing says any more that a call is unanswered, and what it was for is deleted: as a daemon leaves it that marks nothing.
+    pub(crate) fn unmark_and_delete_cut(&self, cut: Cut) {
+        if let (_, Some(content)) = self.owned(cut) {
+            let mut bare = json!({});
+            for key in [cut.mark, INTENT] {
+                bare[key] = Value::Null;
+            }
+            self.patch_content(cut, name(&content), json!({ "metadata": { "annotations": bare } }));
+        }
+        self.delete_cut(cut);
+    }
+
+    /// A backup brings the content back, and the copy is deleted as the snapshot-controller deletes contents.
     pub(crate) fn restore_and_delete_cut(&self, cut: Cut) {
         self.restore_cut(cut);
         let kind = cut.kind(cut.contents).unwrap();

@@ -20,6 +20,7 @@
 )]
 
 mod boundary;
+mod broken;
 mod cuts;
 mod play;
 mod scenario;
@@ -235,23 +236,44 @@ fn nothing_leaks_when_the_successor_dies_too() {
     expect_unbroken("two deaths", boundaries, &cases);
 }
 
+/// The moments at which the death of a daemon leaks something; it breaks nothing else.
+fn leaks_of(scenario: &Scenario) -> Vec<String> {
+    let recorded = record(scenario, Death::Killed);
+    let broken = play_all(&one_death(scenario, Death::Killed, &recorded, moments(&recorded)));
+    let mut leaks: Vec<Moment> = Vec::new();
+    for (case, outcome) in broken {
+        assert!(outcome.wrong.iter().all(|it| it.starts_with("leak:")), "{}: {:#?}", case.label(), outcome.wrong);
+        leaks.extend(case.deaths);
+    }
+    leaks.sort();
+    leaks.into_iter().map(|it| it.label).collect()
+}
+
+/// From when the driver has done it to when an object says so.
+fn from_call_to_write(call: &str, write: &str) -> [String; 3] {
+    [format!("{call}/done"), format!("{call}/after"), format!("{write}/before")]
+}
+
 /// The test can fail: without the journal, nobody knows of the volume from the moment that it exists to the moment that its
 /// object does, and there alone. The Go sidecar always works like this.
 #[test]
 fn without_durable_intent_a_volume_leaks_between_its_creation_and_its_object() {
     for scenario in [scenario::immediate_deleted(), scenario::on_a_node_deleted()] {
         let scenario = scenario.without_intent();
-        let recorded = record(&scenario, Death::Killed);
-        let broken = play_all(&one_death(&scenario, Death::Killed, &recorded, moments(&recorded)));
-        let mut leaks: Vec<Moment> = Vec::new();
-        for (case, outcome) in broken {
-            assert!(outcome.wrong.iter().all(|it| it.starts_with("leak:")), "{}: {:#?}", case.label(), outcome.wrong);
-            leaks.extend(case.deaths);
-        }
-        leaks.sort();
-        let labels: Vec<&str> = leaks.iter().map(|it| it.label.as_str()).collect();
-        let expected = ["CreateVolume/done", "CreateVolume/after", "create persistentvolumes/before"];
-        assert_eq!(labels, expected, "{}", scenario.name);
+        let expected = from_call_to_write("CreateVolume", "create persistentvolumes");
+        assert_eq!(leaks_of(&scenario), expected, "{}", scenario.name);
+    }
+}
+
+/// The same of snapshots: without mark and request on the content, nobody knows of what the driver cuts until its handle is stored.
+#[test]
+fn without_durable_intent_a_snapshot_or_a_group_leaks_between_its_cut_and_its_handle() {
+    let exchanges = [
+        ("CreateSnapshot", "patch volumesnapshotcontents"),
+        ("CreateVolumeGroupSnapshot", "patch volumegroupsnapshotcontents"),
+    ];
+    for (scenario, (call, write)) in snapshots::unmarked().iter().zip(exchanges) {
+        assert_eq!(leaks_of(scenario), from_call_to_write(call, write), "{}", scenario.name);
     }
 }
 
@@ -270,7 +292,7 @@ fn one_crash() {
         }
     }
     let leaking = [scenario::immediate_deleted(), scenario::on_a_node_deleted()].map(|it| it.without_intent());
-    let base = [scenario::all(), leaking.to_vec()].concat();
+    let base = [scenario::all(), leaking.to_vec(), snapshots::unmarked().to_vec()].concat();
     let scenario = base.into_iter().find(|it| it.name == wanted).unwrap_or_else(|| panic!("no scenario {wanted}"));
     let outcome = play(&scenario, &deaths, how, Listen::Aloud);
     println!("{}", outcome.lines.join("\n"));

@@ -46,6 +46,15 @@ pub(crate) fn group_deletion() -> Scenario {
     ending(scenario)
 }
 
+/// A snapshot and a group whose daemon has recorded nothing, as far as its successor can see, and that are deleted while none works.
+pub(crate) fn unmarked() -> [Scenario; 2] {
+    let name = "deleted meanwhile, without durable intent";
+    [
+        snapshot().and(name, |world| world.unmark_and_delete_cut(SINGLE), &UNTAKEN),
+        group().and(name, |world| world.unmark_and_delete_cut(GROUP), &UNTAKEN),
+    ]
+}
+
 fn ending(scenario: Scenario) -> Scenario {
     Scenario { undisturbed: UNTAKEN.to_vec(), ends: UNTAKEN.to_vec(), ..scenario }
 }

@@ -114,6 +114,15 @@ impl World {
         })
         .await
     }
+
+    /// Waits until a daemon's status page contains all of these.
+    pub(crate) async fn page_names(&self, daemon: &Daemon, texts: &[&str]) {
+        self.shows(daemon, &format!("the status page names {texts:?}"), |status| {
+            let page = status.to_string().replace('\\', "");
+            texts.iter().all(|text| page.contains(text))
+        })
+        .await;
+    }
 }
 
 /// Whether all caches are filled, if there are any, and none of them fails.

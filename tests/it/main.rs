@@ -59,9 +59,11 @@ mod driver;
 mod errors;
 mod failures;
 mod ground;
+mod grouping;
 mod http;
 mod journal;
 #[path = "../cluster/kinds.rs"]
+#[allow(dead_code, reason = "some of its powers are for the tests that are never played here")]
 mod kinds;
 mod leading;
 mod load;

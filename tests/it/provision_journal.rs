@@ -44,15 +44,6 @@ impl World {
     pub(crate) async fn times_asked(&self, claim: &str) -> usize {
         self.driver().creates_of(&self.volume_name(claim).await).len()
     }
-
-    /// Waits until a daemon's status page contains all of these.
-    pub(crate) async fn page_names(&self, daemon: &Daemon, texts: &[&str]) {
-        self.shows(daemon, &format!("the status page names {texts:?}"), |status| {
-            let page = status.to_string().replace('\\', "");
-            texts.iter().all(|text| page.contains(text))
-        })
-        .await;
-    }
 }
 
 #[tokio::test]

@@ -1,12 +1,16 @@
 //! Snapshots beside attachments and restores: whose turn it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::proto::volume_content_source::Type as Source;
-use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use serde_json::{Value, json};
+use tonic::Code;
 
-use crate::snapshotting::{BOUND, CONTENT, cutting, deleting, is_going, is_ready, snapshotter};
+use crate::snapshotting::{
+    BOUND, CONTENT, cutting, deleting, error_in, is_begun, is_going, is_ready, slow, snapshotter,
+};
 use crate::supplier::supplier;
 use crate::supply::phase;
 use crate::world::World;
@@ -124,4 +128,88 @@ async fn s45_a_volume_and_a_snapshot_of_the_same_id_do_not_wait_for_each_other()
     world.driver().release();
     world.cut_gone(&cut).await;
     assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn snapshots_of_one_volume_are_deleted_at_once_also_while_it_is_cut() {
+    const SNAPSHOTS: usize = 3;
+    let world = World::snapshotting(|_| {}).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let source = world.source("source").await;
+    let class = world.snapshot_class("class", json!({})).await;
+    let mut cuts = Vec::new();
+    for number in 0..SNAPSHOTS {
+        let cut = world.cut(&format!("cut-{number}"), &source, &class).await;
+        world.ready(&cut).await;
+        cuts.push(cut);
+    }
+    world.driver().inject(cutting(Action::Hold).once());
+    world.driver().inject(deleting(Action::Hold));
+    let last = world.cut("last", &source, &class).await;
+    world.cut_times(&last, 1).await;
+    for cut in &cuts {
+        world.delete_snapshot(cut).await;
+    }
+    world.deleted_times(SNAPSHOTS).await;
+    let calls = [Method::DeleteSnapshot, Method::CreateSnapshot].map(|method| world.driver().calls_of(method));
+    let running = |calls: &[Arc<Call>]| calls.iter().filter(|call| call.ended.is_none()).count();
+    assert_eq!(
+        [running(&calls[0]), running(&calls[1])],
+        [SNAPSHOTS, 1],
+        "each has its own snapshot, and none the volume"
+    );
+    world.driver().clear_faults();
+    world.driver().release();
+    for cut in &cuts {
+        world.cut_gone(cut).await;
+    }
+    world.ready(&last).await;
+    world.assert_no_snapshot_leaked().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_that_waits_for_another_attempt_holds_no_attach_up() {
+    let world = World::snapshotting(|_| {}).await;
+    // Nothing else than its next attempt would let go of the volume, and that never comes.
+    let mut config = beside(&json!({ "attacher": {"retry": {"initial": "50ms", "max": "400ms"}, "resync": "0s"} }));
+    crate::objects::merge(&mut config["roles"]["snapshotter"], slow());
+    let _daemon = world.daemon(config).await;
+    let node = world.node("node").await;
+    let source = world.source("source").await;
+    let class = world.snapshot_class("class", json!({})).await;
+    world.driver().inject(cutting(Action::fail(Code::Unavailable, "not now")));
+    let cut = world.cut("cut", &source, &class).await;
+    world.content_until(&cut.content, "told", |it| !error_in(it).is_empty()).await;
+    let attachment = world.attach(&source.volume, &node).await;
+    world.attached(&attachment).await;
+    assert!(is_begun(&world.look(CONTENT, &cut.content).await), "the snapshot is still to be cut");
+    assert_eq!(world.cuts(&cut).len(), 1);
+}
+
+#[tokio::test]
+async fn a_look_at_a_snapshot_waits_neither_for_its_volume_nor_for_a_restore_of_it() {
+    let world = World::snapshotting(|_| {}).await;
+    let _daemon = world.daemon(beside(&supplier(json!({}))["roles"])).await;
+    let source = world.source("source").await;
+    let [snapshots, volumes] =
+        [world.snapshot_class("class", json!({})).await, world.class("restored", json!({})).await];
+    let ready = world.cut("ready", &source, &snapshots).await;
+    let content = world.ready(&ready).await;
+    // The volume is being cut, and a volume is being made from its snapshot.
+    world.driver().inject(cutting(Action::Hold).once());
+    world.driver().inject(Fault::on(Method::CreateVolume, Action::Hold).once());
+    let next = world.cut("next", &source, &snapshots).await;
+    world.cut_times(&next, 1).await;
+    let restored = world.claim_from("restored-claim", &volumes, "VolumeSnapshot", &ready.snapshot).await;
+    world.driver_until("a restore", |driver| !driver.calls_of(Method::CreateVolume).is_empty()).await;
+    let handle = crate::snapshotting::handle_in(&content).unwrap();
+    let kept = json!({"spec": {"deletionPolicy": "Retain"}});
+    let given = world.content_by_hand("given", json!({ "snapshotHandle": handle }), kept).await;
+    world.content_until(&given, "ready", is_ready).await;
+    assert!(world.look_ups() > 0);
+    let running = [Method::CreateSnapshot, Method::CreateVolume].map(|method| world.driver().calls_of(method));
+    assert!(running.iter().all(|calls| calls.last().unwrap().ended.is_none()), "neither has ended");
+    world.driver().release();
+    world.ready(&next).await;
+    world.claim_until(&restored, "bound", |it| phase(it) == "Bound").await;
 }

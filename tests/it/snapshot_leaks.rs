@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use csi_control_plane::csi::ControllerRpc as Rpc;
+use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::sandbox::driver::{Action, Lie};
 use serde_json::json;
 use tonic::Code;
@@ -42,11 +43,18 @@ async fn s36_a_driver_that_dies_while_it_cuts_is_asked_again_and_has_one_snapsho
     ] {
         let world = World::snapshotting(|_| {}).await;
         let daemon = world.snapshotter(json!({})).await;
+        let lease = names::lease(world.driver_name());
+        let term = async || {
+            let spec = world.lease_held(&lease).await.spec.unwrap();
+            (spec.holder_identity, spec.acquire_time, spec.lease_transitions)
+        };
+        let before = term().await;
         world.driver().inject(cutting(action.clone()).once());
         let cut = world.cut_anew("cut").await;
         world.ready(&cut).await;
         assert_eq!(world.driver().state().snapshots().len(), 1, "{action:?}");
         assert!(!daemon.has_ended());
+        assert_eq!(term().await, before, "the Lease is kept");
         world.assert_no_snapshot_leaked().await;
     }
 }

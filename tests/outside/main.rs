@@ -47,6 +47,9 @@ mod exposition;
 #[path = "../it/ground/mod.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod ground;
+#[path = "../it/grouping.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios")]
+mod grouping;
 #[path = "../it/http.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod http;

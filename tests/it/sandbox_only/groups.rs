@@ -1,42 +1,24 @@
 //! Groups of snapshots, from the group of a user to its members and back.
 //!
-//! Here alone, because a cluster must have the definitions of groups and a snapshot-controller with its gate on.
-
-use std::sync::Arc;
+//! Here alone, because of the snapshot-controller's habits and the API's faults.
 
 use csi_control_plane::process::watch;
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
-use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method, Profile, Secrets};
-use kube::ResourceExt as _;
-use kube::api::ListParams;
+use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile, Secrets};
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{api, writes};
 use crate::ground::Ground;
-use crate::objects::merge;
+use crate::grouping::{BOUND, DELETED, GROUP, GROUP_CLASS, GROUP_CONTENT, cutting, is_begun, unanswered};
 use crate::snapshotting::{
-    CONTENT, INTENT, MEMBER, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
+    CONTENT, INTENT, MEMBER, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
 };
 use crate::world::World;
 
 const GROUPS: &str = "groupsnapshot.storage.k8s.io";
-const GROUP: &str = "VolumeGroupSnapshot";
-const GROUP_CONTENT: &str = "VolumeGroupSnapshotContent";
-const GROUP_CLASS: &str = "VolumeGroupSnapshotClass";
-const BOUND: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
-const BEGUN: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-created";
-const DELETED: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
-
-/// A group that a user has requested.
-struct Cut {
-    group: String,
-    content: String,
-    /// The name in the driver's call.
-    name: String,
-}
 
 /// A world with groups, whose snapshot-controller has habits that may be changed.
 async fn grouping(change: impl FnOnce(&mut Profile)) -> (World, watch::Sender<SnapshotHabits>) {
@@ -45,104 +27,6 @@ async fn grouping(change: impl FnOnce(&mut Profile)) -> (World, watch::Sender<Sn
     api(&world).install(GROUPS);
     let habits = world.sandbox().testbed.start_actors_with_snapshots(SnapshotHabits::default());
     (world, habits)
-}
-
-/// Something goes wrong with each `CreateVolumeGroupSnapshot`.
-fn cutting(action: Action) -> Fault {
-    Fault::on(Method::CreateVolumeGroupSnapshot, action)
-}
-
-fn unanswered() -> Fault {
-    cutting(Action::DoneButFail { code: Code::DeadlineExceeded, message: "too slow".to_owned() })
-}
-
-fn is_begun(content: &Value) -> bool {
-    annotation(content, BEGUN).is_some()
-}
-
-impl World {
-    /// Two claims that have their volumes, and the label of a group.
-    async fn labelled(&self, label: &str) {
-        for short in ["one", "two"] {
-            let source = self.source(short).await;
-            let claims = self.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
-            let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"group": label}}}));
-            claims.patch(&source.claim, &kube::api::PatchParams::default(), &patch).await.unwrap();
-        }
-    }
-
-    async fn group_class(&self, short: &str, change: Value) -> String {
-        let name = self.name(short);
-        let mut class = json!({"metadata": {"name": name}, "driver": self.driver_name(), "deletionPolicy": "Delete"});
-        merge(&mut class, change);
-        self.installed(GROUP_CLASS, class).await;
-        name
-    }
-
-    /// A user asks for a group of these claims.
-    async fn cut_group(&self, label: &str, class: &str) -> Cut {
-        let group = self.name("group");
-        let object = json!({"metadata": {"name": group}, "spec": {"volumeGroupSnapshotClassName": class,
-            "source": {"selector": {"matchLabels": {"group": label}}}}});
-        let uid = self.installed(GROUP, object).await.uid().unwrap();
-        Cut { group, content: format!("groupsnapcontent-{uid}"), name: format!("groupsnapshot-{uid}") }
-    }
-
-    /// The same of new claims and by a new class.
-    async fn cut_group_anew(&self) -> Cut {
-        self.labelled("shop").await;
-        let class = self.group_class("class", json!({})).await;
-        self.cut_group("shop", &class).await
-    }
-
-    async fn group_until(&self, cut: &Cut, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        self.look_until(GROUP_CONTENT, &cut.content, what, |it| !it.is_null() && holds(it)).await
-    }
-
-    /// Waits until a group and all its members are ready, and nothing of its making is left.
-    async fn group_ready(&self, cut: &Cut) -> Value {
-        self.look_until(GROUP, &cut.group, "ready", is_ready).await;
-        let is_done = |it: &Value| is_ready(it) && !is_begun(it) && annotation(it, INTENT).is_none();
-        let content = self.group_until(cut, "ready, with nothing of ours", is_done).await;
-        for member in self.contents().await {
-            let name = member["spec"]["volumeSnapshotRef"]["name"].as_str().unwrap().to_owned();
-            self.look_until(SNAPSHOT, &name, "a ready member", is_ready).await;
-        }
-        content
-    }
-
-    async fn delete_group(&self, cut: &Cut) {
-        self.delete_installed(GROUP, &cut.group).await;
-    }
-
-    /// Waits until a group is gone, with contents, members, and what the driver had.
-    async fn group_gone(&self, cut: &Cut) {
-        self.away(GROUP_CONTENT, &cut.content).await;
-        self.away(GROUP, &cut.group).await;
-        for kind in [CONTENT, SNAPSHOT] {
-            crate::world::settled("no member is left", crate::world::PATIENCE, async || {
-                let left = self.installed_kind(kind).list(&ListParams::default()).await.unwrap().items;
-                if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-            })
-            .await;
-        }
-        let state = self.driver().state();
-        assert_eq!((state.groups().len(), state.snapshots().len()), (0, 0));
-        assert_eq!(self.driver().violations(), []);
-    }
-
-    fn group_cuts(&self) -> Vec<Arc<Call>> {
-        self.driver().calls_of(Method::CreateVolumeGroupSnapshot)
-    }
-
-    async fn group_cut_times(&self, times: usize) {
-        let what = format!("{times} cuts of a group");
-        self.driver_until(&what, |driver| driver.calls_of(Method::CreateVolumeGroupSnapshot).len() >= times).await;
-    }
-
-    fn group_deletions(&self) -> Vec<Arc<Call>> {
-        self.driver().calls_of(Method::DeleteVolumeGroupSnapshot)
-    }
 }
 
 #[tokio::test]
@@ -168,6 +52,7 @@ async fn s22_s23_a_group_becomes_ready_with_its_members_and_goes_with_one_call()
         "of the uid, and nothing else"
     );
     assert_eq!((world.contents().await.len(), world.cuts_alone()), (2, 0), "members need no class and no call");
+    world.assert_no_group_leaked().await;
     world.delete_group(&cut).await;
     world.group_gone(&cut).await;
     let deletions = world.group_deletions();
@@ -228,20 +113,22 @@ async fn s24_s51_a_group_that_is_not_ready_is_looked_at_without_a_write_until_it
 
 #[tokio::test]
 async fn s24_s25_a_refusal_of_a_group_is_seen_at_once_and_wakes_nothing() {
-    let (world, _habits) = grouping(|_| {}).await;
-    let _daemon = world.snapshotter(slow()).await;
-    world.driver().inject(cutting(Action::fail(Code::FailedPrecondition, "no room")).once());
-    let cut = world.cut_group_anew().await;
-    let content = world.group_until(&cut, "told", |it| !error_in(it).is_empty()).await;
-    assert!(
-        error_in(&content)
-            .starts_with("Failed to create group snapshot: failed to take group snapshot of the volumes ["),
-        "{content:#}"
-    );
-    world.told_on(GROUP, &cut.group, "GroupSnapshotCreationFailed", "no room").await;
-    let unmarked = |it: &Value| !is_begun(it) && annotation(it, INTENT).is_none();
-    world.group_until(&cut, "unmarked", unmarked).await;
-    assert_eq!(world.group_cuts().len(), 1, "nothing but the back-off brings another");
+    for code in [Code::FailedPrecondition, Code::InvalidArgument] {
+        let (world, _habits) = grouping(|_| {}).await;
+        let _daemon = world.snapshotter(slow()).await;
+        world.driver().inject(cutting(Action::fail(code, "no room")).once());
+        let cut = world.cut_group_anew().await;
+        let content = world.group_until(&cut, "told", |it| !error_in(it).is_empty()).await;
+        assert!(
+            error_in(&content)
+                .starts_with("Failed to create group snapshot: failed to take group snapshot of the volumes ["),
+            "{content:#}"
+        );
+        world.told_on(GROUP, &cut.group, "GroupSnapshotCreationFailed", "no room").await;
+        let unmarked = |it: &Value| !is_begun(it) && annotation(it, INTENT).is_none();
+        world.group_until(&cut, "unmarked", unmarked).await;
+        assert_eq!(world.group_cuts().len(), 1, "nothing but the back-off brings another");
+    }
 }
 
 #[tokio::test]
@@ -393,7 +280,7 @@ async fn i3_a_group_and_the_snapshots_of_its_volumes_take_turns() {
     let _daemon = world.snapshotter(json!({})).await;
     let source = world.source("single").await;
     let claims = world.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
-    let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"group": "shop"}}}));
+    let patch = kube::api::Patch::Merge(json!({"metadata": {"labels": {"group": world.name("shop")}}}));
     claims.patch(&source.claim, &kube::api::PatchParams::default(), &patch).await.unwrap();
     let single = world.snapshot_class("single-class", json!({})).await;
     world.driver().inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());

@@ -49,7 +49,7 @@ pub(super) struct Streak {
 }
 
 /// Whether by convention nothing goes on after this answer to `CreateSnapshot`.
-fn is_final(code: Code) -> bool {
+pub(super) fn is_final(code: Code) -> bool {
     !matches!(
         code,
         Code::Cancelled
@@ -103,7 +103,7 @@ impl Checks {
         let owner = self.owner_of(call, subject);
         if let Some(cut) = &call.cut {
             self.in_time(call, &owner, Task::Cut);
-            self.cut_arrived(cut, &owner);
+            self.cut_arrived(cut, &owner, call.started);
         } else {
             self.in_time(call, &owner, Task::Delete);
             self.delete_arrived(call, &owner, subject);
@@ -130,12 +130,14 @@ impl Checks {
     }
 
     /// I1 and I4.
-    fn cut_arrived(&mut self, cut: &CreateSnapshotRequest, owner: &str) {
+    fn cut_arrived(&mut self, cut: &CreateSnapshotRequest, owner: &str, at: Duration) {
         let is_its =
             |content: &&Content| text(&content.object, OWNER) == owner && text(&content.object, GIVEN).is_empty();
         let contents: Vec<&Content> = self.contents.values().filter(is_its).collect();
         let has_handle = |it: &&Content| !it.is_gone && !text(&it.object, HANDLE).is_empty();
-        if !contents.iter().any(|it| it.is_begun || has_handle(it)) {
+        // A late watch shows a handle for a while after its content is gone, and a look at it asks for nothing new.
+        let shows_late = |it: &&Content| !it.handle.is_empty() && it.gone_at.is_some_and(|gone| at < gone + LATE);
+        if !contents.iter().any(|it| it.is_begun || has_handle(it) || shows_late(it)) {
             let is_known = !contents.is_empty();
             self.violate(
                 Rule::I1,

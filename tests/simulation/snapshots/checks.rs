@@ -7,6 +7,7 @@ use csi_control_plane::proto::CreateSnapshotRequest;
 use serde_json::Value;
 
 use super::calls::{Live, Streak, Task};
+use super::groups;
 use super::invariants::Rule;
 use crate::world::{DAEMONS, DRIVER, MARKER, finalizers, is_deleting, text};
 
@@ -20,15 +21,18 @@ pub(super) const LOST: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bei
 pub(super) const INTENT: &str = "csi-control-plane.io/snapshotting";
 /// It stays when the request leaves.
 const OF_UID: &str = "csi-control-plane.io/content-uid";
+/// The group that a content is a member of.
+const MEMBER: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
 pub(super) const HANDLE: &str = "/status/snapshotHandle";
 pub(super) const GIVEN: &str = "/spec/source/snapshotHandle";
 pub(super) const OWNER: &str = "/spec/volumeSnapshotRef/uid";
 pub(super) const POLICY: &str = "/spec/deletionPolicy";
 const READY: &str = "/status/readyToUse";
-/// The part of the status that we write.
+/// The part of the status that we write: of a snapshot, and of a group.
 const STATUS: [&str; 5] = ["snapshotHandle", "readyToUse", "creationTime", "restoreSize", "error"];
+const GROUP_STATUS: [&str; 2] = ["volumeGroupSnapshotHandle", "volumeSnapshotInfoList"];
 /// The daemon's writes.
-const WRITTEN: [&str; 3] = [CONTENTS, "events", "leases"];
+const WRITTEN: [&str; 4] = [CONTENTS, groups::CONTENTS, "events", "leases"];
 /// A term may end this long after a renewal.
 const TERM: Duration = Duration::from_millis(3500);
 /// A decision may be so old when its request arrives.
@@ -51,6 +55,8 @@ pub(super) struct Commit<'a> {
 pub(super) struct Content {
     pub(super) object: Value,
     pub(super) is_gone: bool,
+    /// When it went.
+    pub(super) gone_at: Option<Duration>,
     /// Finalizer and mark were on it, and no daemon has taken the mark off since.
     pub(super) is_begun: bool,
     /// The last handle that its status had.
@@ -115,6 +121,11 @@ pub(super) fn is_protected(object: &Value) -> bool {
 
 pub(super) fn is_ready(object: &Value) -> bool {
     object.pointer(READY) == Some(&Value::Bool(true))
+}
+
+/// Whether a content is a member of a group, which the driver takes and deletes as a whole.
+pub(super) fn is_member(object: &Value) -> bool {
+    annotation(object, MEMBER).is_some()
 }
 
 /// The handle of a content, wherever it is known from.
@@ -229,6 +240,7 @@ impl Checks {
             content.policy_at = Some(commit.at);
         }
         content.is_gone = commit.new.is_none();
+        content.gone_at = content.is_gone.then_some(commit.at);
         content.object = last.clone();
         if let Some(demand) = self.demands.get_mut(&owner)
             && annotation(last, INTENT).is_some()
@@ -255,6 +267,9 @@ impl Checks {
 
     /// I2: the finalizer has left.
     fn released(&mut self, name: &str, uid: &str, old: &Value, at: Duration) {
+        if is_member(old) {
+            return;
+        }
         let owner = text(old, OWNER).to_owned();
         let content = self.contents.get(uid);
         let known = content.map(|it| it.handle.clone()).filter(|it| !it.is_empty());
@@ -286,7 +301,7 @@ impl Checks {
         if !was.is_empty() && was != is && !(is.is_empty() && is_deleting(new)) {
             self.violate(Rule::I4, format_args!("{name} had {was}, and is given {is:?}"));
         }
-        let is_believed = !self.looks_up && !text(new, GIVEN).is_empty();
+        let is_believed = !self.looks_up && (!text(new, GIVEN).is_empty() || is_member(new));
         if is_ready(new) && !is_ready(old) && !self.ready.contains(is) && !is_believed {
             self.violate(
                 Rule::I5,
@@ -324,8 +339,8 @@ impl Checks {
     }
 }
 
-/// The part of a content that we must not change.
-fn foreign(object: &Value) -> Value {
+/// The part of a content, of a snapshot or of a group, that we must not change.
+pub(super) fn foreign(object: &Value) -> Value {
     let mut object = object.clone();
     let take = |object: &mut Value, parents: &str, member: &str| {
         let Some(map) = object.pointer_mut(parents).and_then(Value::as_object_mut) else { return };
@@ -334,13 +349,14 @@ fn foreign(object: &Value) -> Value {
     for member in ["resourceVersion", "generation", "managedFields"] {
         take(&mut object, "/metadata", member);
     }
-    for key in [MARK, INTENT, OF_UID] {
+    for key in [MARK, groups::MARK, INTENT, OF_UID] {
         take(&mut object, "/metadata/annotations", key);
     }
     if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
-        finalizers.retain(|it| it != FINALIZER);
+        finalizers.retain(|it| it != FINALIZER && it != groups::FINALIZER);
     }
-    for member in STATUS {
+    let of_group = if object["spec"].get("volumeGroupSnapshotRef").is_some() { &GROUP_STATUS[..] } else { &[] };
+    for member in STATUS.iter().chain(of_group) {
         take(&mut object, "/status", member);
     }
     without_empty(&mut object);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::checks::{CONTENTS, INTENT, MARK, SNAPSHOTS};
+use super::checks::{CONTENTS, INTENT, MARK, SNAPSHOTS, is_member};
 use super::play::{CLASSES, Play, SECRET, VOLUMES, class, handle, kind};
 use crate::world::{DAEMONS, MARKER, finalizers, text};
 
@@ -139,7 +139,8 @@ impl Play {
     }
 
     fn any_content(&mut self) -> Option<std::sync::Arc<Value>> {
-        let all = self.contents();
+        let mut all = self.contents();
+        all.retain(|it| !is_member(it));
         (!all.is_empty()).then(|| all[self.rng.random_range(0..all.len())].clone())
     }
 

@@ -188,7 +188,8 @@ impl Story {
     }
 }
 
-fn call(id: u64, started: Duration, method: Method, about: &str) -> Call {
+/// A call that runs.
+pub(crate) fn call(id: u64, started: Duration, method: Method, about: &str) -> Call {
     Call {
         id,
         method,

@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::checks::{Checks, Commit};
+use super::groups::Groups;
+use super::groups_happening::{group_class, labels_of};
 use super::happening::Undo;
 use super::invariants::Rule;
 use crate::logs::{self, Listen};
@@ -33,7 +35,8 @@ const SETTINGS: &str = "csi: { timeout: 5s }\n\
     diagnostics: { listen: null }\n\
     roles:\n\
     \x20 snapshotter: { workers: 3, callTimeout: 5s, retry: { initial: 500ms, max: 20s, infeasible: 15s }, \
-    readyCheck: { initial: 250ms, max: 5s }, resync: 60s, snapshotNamePrefix: PREFIX }\n";
+    readyCheck: { initial: 250ms, max: 5s }, resync: 60s, snapshotNamePrefix: PREFIX, \
+    groupSnapshotNamePrefix: group-PREFIX }\n";
 /// How long it may take until everything is at rest, once nothing goes wrong any more.
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Less than a look at everything, which costs no request either.
@@ -54,6 +57,8 @@ pub(super) struct Setting {
     pub(super) lists: bool,
     /// How often the driver says of a snapshot that it is not ready yet.
     pub(super) polls: u32,
+    /// Groups are taken, too.
+    pub(super) takes_groups: bool,
 }
 
 impl Setting {
@@ -69,6 +74,7 @@ impl Setting {
             gets: rng.random_bool(0.3),
             lists: rng.random_bool(0.7),
             polls,
+            takes_groups: seed % 4 >= 2,
         }
     }
 
@@ -95,7 +101,10 @@ pub(super) struct Play {
     pub(super) network: Network,
     pub(super) setting: Setting,
     pub(super) checks: Arc<Mutex<Checks>>,
+    pub(super) groups: Arc<Mutex<Groups>>,
     pub(super) rng: StdRng,
+    /// What happens to groups, so that the rest is the same with them and without.
+    pub(super) group_rng: StdRng,
     pub(super) daemons: Vec<Option<Daemon>>,
     /// Faults that end by themselves, and when.
     pub(super) agenda: Vec<(Instant, Undo)>,
@@ -108,8 +117,9 @@ pub(super) struct Play {
 /// The outcome of a seed.
 pub(super) struct Report {
     pub(super) broken: Vec<(Rule, String)>,
-    /// How many snapshots were asked for, and of how many nobody can be blamed for what became of them.
+    /// How many snapshots and groups were asked for, and of how many nobody can be blamed for what became of them.
     pub(super) asked: usize,
+    pub(super) groups: usize,
     pub(super) excused: usize,
     pub(super) calls: usize,
 }
@@ -145,15 +155,31 @@ impl Play {
         let handles: Vec<String> = (0..VOLUMES).map(handle).collect();
         testbed.driver.seed(handles.iter().map(String::as_str));
         testbed.install_snapshots();
+        if setting.takes_groups {
+            testbed.api.install("groupsnapshot.storage.k8s.io/v1");
+        }
         let looks_up = setting.gets || setting.lists;
         let checks = Checks { looks_up, polls: setting.polls, ..Checks::default() };
-        let checks = Arc::new(Mutex::new(checks));
-        listen_to(&testbed, &network, &checks, &trace);
+        let (checks, groups) = (Arc::new(Mutex::new(checks)), Arc::new(Mutex::new(Groups::default())));
+        listen_to(&testbed, &network, (&checks, &groups), &trace);
         let habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
         let count = if setting.has_standby { 2 } else { 1 };
         let daemons = (0..count).map(|_| None).collect();
-        let (rng, agenda) = (StdRng::seed_from_u64(seed), Vec::new());
-        let mut play = Self { testbed, network, setting, checks, rng, daemons, agenda, habits, made: 0, trace };
+        let (rng, group_rng) = (StdRng::seed_from_u64(seed), StdRng::seed_from_u64(seed ^ 0x9_0000));
+        let mut play = Self {
+            testbed,
+            network,
+            setting,
+            checks,
+            groups,
+            rng,
+            group_rng,
+            daemons,
+            agenda: Vec::new(),
+            habits,
+            made: 0,
+            trace,
+        };
         play.furnish();
         play.start_all().await;
         play
@@ -169,12 +195,15 @@ impl Play {
                     "storageClassName": "plain", "persistentVolumeReclaimPolicy": "Retain",
                     "csi": { "driver": DRIVER, "volumeHandle": handle(index) } } }));
             create(json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-                "metadata": { "name": format!("claim-{index}") },
+                "metadata": { "name": format!("claim-{index}"), "labels": labels_of(index) },
                 "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "plain",
                     "volumeName": format!("pv-{index}"), "resources": { "requests": { "storage": "1Gi" } } } }));
         }
         for name in CLASSES {
             create(class(name, 0, self.setting.is_secretive));
+            if self.setting.takes_groups {
+                create(group_class(name, self.setting.is_secretive));
+            }
         }
         // What the daemons must leave alone.
         let mut foreign = self.given("foreign", "theirs", "Delete", true);
@@ -219,6 +248,10 @@ impl Play {
         self.checks.lock().unwrap()
     }
 
+    fn groups(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap()
+    }
+
     /// The contents that there are.
     pub(super) fn contents(&self) -> Vec<Arc<Value>> {
         let mut all = self.testbed.api.objects(kind("volumesnapshotcontents"), "").unwrap();
@@ -237,27 +270,37 @@ impl Play {
             sleep(Duration::from_millis(self.rng.random_range(0..3000))).await;
             self.undo_what_is_due().await;
             self.happen().await;
+            if self.setting.takes_groups {
+                self.happen_to_groups();
+            }
         }
         self.heal().await;
         let mut waited = Duration::ZERO;
-        while !self.checks().unrest().is_empty() && waited < PATIENCE {
+        while !self.unrest().is_empty() && waited < PATIENCE {
             sleep(Duration::from_secs(1)).await;
             waited += Duration::from_secs(1);
             // A daemon that had to stop may have ended only now.
             self.start_all().await;
         }
-        let mut broken = self.checks().unrest();
+        let mut broken = self.unrest();
         if broken.is_empty() {
             self.stay_quiet().await;
-            broken = self.checks().leaks();
+            broken = [self.checks().leaks(), self.groups().leaks()].concat();
         }
-        let checks = self.checks();
+        let (checks, of_groups) = (self.checks(), self.groups());
         broken.extend(checks.broken.clone());
+        broken.extend(of_groups.broken());
         let own = |it: &Violation| !matches!(it, Violation::Overlap { same_connection: false, .. });
         broken.extend(self.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I3, it.to_string())));
         broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::I10, line)));
-        let excused = checks.demands.values().filter(|it| it.excuse.is_some()).count();
-        Report { broken, asked: checks.demands.len(), excused, calls: self.testbed.driver.calls().len() }
+        let [groups, excused] = of_groups.counts();
+        let excused = excused + checks.demands.values().filter(|it| it.excuse.is_some()).count();
+        Report { broken, asked: checks.demands.len(), groups, excused, calls: self.testbed.driver.calls().len() }
+    }
+
+    /// What is still to be done.
+    fn unrest(&self) -> Vec<(Rule, String)> {
+        [self.checks().unrest(), self.groups().unrest()].concat()
     }
 
     async fn heal(&mut self) {
@@ -295,12 +338,19 @@ impl Play {
         sleep(QUIET).await;
         let (requests, calls) = (audit.entries(), self.testbed.driver.calls().split_off(calls));
         self.checks().disturbed(&requests, &calls);
+        self.groups().disturbed(&calls);
     }
 }
 
 /// Passes each commit and each call to the checks.
-fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, trace: &Trace) {
+fn listen_to(
+    testbed: &TestBed,
+    network: &Network,
+    (checks, groups): (&Arc<Mutex<Checks>>, &Arc<Mutex<Groups>>),
+    trace: &Trace,
+) {
     let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
+    let (groups_by_call, groups_by_commit) = (Arc::clone(groups), Arc::clone(groups));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());
     testbed.driver.on_call(move |call, state| {
         let number = usize::try_from(call.connection).unwrap_or_default();
@@ -316,6 +366,7 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
         let mut checks = by_call.lock().unwrap();
         checks.holds(state.snapshots().iter().map(|(id, it)| (id.clone(), it.name.clone())));
         checks.called(call, &caller, told);
+        groups_by_call.lock().unwrap().called(call, &caller, state, &checks);
     });
     let began = Instant::now() - testbed.driver.age();
     testbed.api.on_commit(move |change| {
@@ -328,14 +379,16 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
             old: change.old,
             new: change.new,
         };
-        if change.resource.plural.starts_with("volumesnapshot") {
+        if change.resource.plural.starts_with("volume") && change.resource.plural.contains("snapshot") {
             let (plural, object) = (commit.plural, object.unwrap_or(&Value::Null));
             let verb = if change.new.is_none() { "removes" } else { "writes" };
             let (metadata, status) = (&object["metadata"], &object["status"]);
             let shown = [&metadata["finalizers"], &metadata["annotations"], &metadata["deletionTimestamp"], status];
             of_commits.note(commit.actor, format_args!("{verb} {plural} {} {shown:?}", commit.name));
         }
-        by_commit.lock().unwrap().committed(&commit);
+        let mut checks = by_commit.lock().unwrap();
+        checks.committed(&commit);
+        groups_by_commit.lock().unwrap().committed(&commit, &checks);
     });
 }
 

@@ -14,6 +14,30 @@
 //! elsewhere.rs   the contents that the daemon of a node does not watch
 //! across.rs      what groups and the contents of their snapshots mean for each other
 //! ```
+//!
+//! # A step is data, as far as that helps
+//!
+//! The design of the roles says: a step is data, and one executor does it. This role was written as its model. What came of it:
+//!
+//! - **A step is a value** ([`view::Step`]) that carries its own facts: the request, the handle, the volumes. [`decide::next_step`] is
+//!   a free function of a [`view::View`], which holds the object, the attempt's knowledge, and copies of what the term remembers and of
+//!   the time that is left. No clock, cache or client is within its reach, so the decision tables are the whole policy.
+//! - **One executor for both kinds**: `perform` does a step, and matches every step by name, so that a forgotten one does not compile.
+//!   A group has its own calls, look-up, answer and fields, and no step of its own.
+//! - **Almost every step is one request**, and the crash suite plays a crash between any two. `LookUp` and `NameLeftovers` may read
+//!   several pages, and `Seek` all contents; they write nothing.
+//!
+//! Four points differ from the design, each for a reason:
+//!
+//! - **A step says what is meant, and the executor builds the patch**, by the pure functions of [`writes`] and [`status`] from the
+//!   object that the decision saw. A table of decisions then compares `Save(found)` and not JSON, and a patch's form has its own table.
+//! - **The kit has no closed type of steps.** Turns of volumes, turns of snapshots, a place in a volume's line, and a read of the API's
+//!   history are steps here and in no other role: a closed type for all roles would have more variants than any of them needs. The kit
+//!   has functions instead: locks, reads after a conflict, secrets, the lists of a term.
+//! - **The executor changes the term's memory**, because the order matters: what is unanswered is settled *before* our own write takes
+//!   the mark off. The watch may show that write before its answer comes. A memory that only changes with the answer would take the
+//!   write for a wipe, and put the mark back.
+//! - **Reports are made where an attempt ends**, and are no values: they need the ticket's count of failures and what was told before.
 
 pub mod across;
 pub mod attempt;
