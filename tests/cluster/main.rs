@@ -24,6 +24,7 @@
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
+//! pods, moving    `migrate`: its steps, word by word, there and back
 //! parity          the metrics of both Go sidecars, scraped, beside ours
 //! ```
 
@@ -47,8 +48,10 @@ mod killed;
 mod kinds;
 mod kubectl;
 mod migration;
+mod moving;
 mod parity;
 mod peers;
+mod pods;
 #[allow(dead_code, reason = "some of its powers are for the comparison in `benches/compare`")]
 mod programs;
 mod provisioners;
