@@ -311,7 +311,7 @@ mod tests {
         let plain = names_for("{attacher: {}, provisioner: {}}");
         assert_eq!(
             plain,
-            names_for("{provisioner: {crossNamespaceSources: true, events: none}, attacher: {events: false}}")
+            names_for("{provisioner: {crossNamespaceSources: true, events: none}, attacher: {events: none}}")
         );
     }
 }

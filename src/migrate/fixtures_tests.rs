@@ -71,6 +71,28 @@ fn linode_with_the_newest_sidecars_in_a_statefulset() {
 }
 
 #[test]
+fn cinder_with_versions_that_know_gates_which_are_not_on_yet() {
+    fixture("cinder-current", manifest!("cinder-current"), |wanted| {
+        wanted.driver = Some("cinder.csi.openstack.org".to_owned());
+    });
+}
+
+#[test]
+fn cephfs_as_its_operator_makes_it_with_gates_and_groups() {
+    fixture("cephfs-ctrlplugin", manifest!("cephfs-ctrlplugin"), |_| ());
+}
+
+#[test]
+fn the_first_ebs_with_the_oldest_sidecars_of_each_kind() {
+    fixture("aws-ebs-first", manifest!("aws-ebs-first"), |_| ());
+}
+
+#[test]
+fn nfs_with_the_newest_sidecars_of_each_kind() {
+    fixture("nfs-current", manifest!("nfs-current"), |_| ());
+}
+
+#[test]
 fn digitalocean_in_one_file_with_all_objects_of_the_driver() {
     fixture("digitalocean", manifest!("digitalocean"), |_| ());
 }

@@ -347,6 +347,7 @@ fn files(
     }
     let steps = Steps {
         workload: &found.workload,
+        config_map: &config_map,
         namespace: namespace.as_deref(),
         driver: identity.name(),
         elsewhere: elsewhere.as_ref(),

@@ -44,6 +44,8 @@ impl Stopped {
 #[derive(Debug)]
 pub(super) struct Steps<'a> {
     pub(super) workload: &'a Workload,
+    /// The `ConfigMap` of the daemon's configuration, which no other pods mount.
+    pub(super) config_map: &'a str,
     /// Its namespace, if it is known.
     pub(super) namespace: Option<&'a str>,
     /// The driver's name, if it is known.
@@ -171,8 +173,18 @@ impl Steps<'_> {
         steps.extend(stop.iter().map(|command| format!("   {command}")));
         steps.push(format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"));
         let last: Vec<_> = self.returns.iter().filter_map(|one| Some((one, one.last?))).collect();
-        // The daemon needs its rights until it has released its Leases.
         steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
+        if stop.is_empty() && !self.workload.ends_before_it_begins {
+            // A roll-out is over when the new pods are ready: the old ones may still end calls, and write what came of them.
+            steps.push(
+                "   # until no pod of the daemon is left: one that ends needs its rights and its journal".to_owned(),
+            );
+            steps.push(format!(
+                "   until kubectl get pods{place} -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"{}\") | not'; do \
+                 sleep 5; done",
+                self.config_map
+            ));
+        }
         steps.extend(rights("delete", ["bindings", "rbac"]).into_iter().map(|command| format!("   {command}")));
         if let (leases @ [_, ..], place) = (&*self.leases.0, &self.leases.1) {
             let there = self.elsewhere.map(|_| format!(" --kubeconfig {COPY}")).unwrap_or_default();
@@ -255,15 +267,19 @@ mod tests {
              length] | add // 0) == 0'; do sleep 5; done",
             "kubectl replace --save-config -f m/original.yaml",
             "kubectl rollout status -n n deployment/d",
+            "# until no pod of the daemon is left: one that ends needs its rights and its journal",
+            "until kubectl get pods -n n -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") | not'; \
+             do sleep 5; done",
             "kubectl delete -f m/configmap.yaml -f m/bindings.yaml -f m/rbac.yaml",
-            "kubectl delete configmap -n n -l csi-control-plane.io/journal=disk.example.com",
+            "kubectl get configmap -n n -l csi-control-plane.io/journal=disk.example.com -o json | jq '.items |= map(select((.data // {}) == \
+             {}))' | kubectl delete -f - # one with entries stays: move over again, and back later",
         ];
         assert_eq!(steps, expected);
         let label = crate::cluster::names::LABEL_JOURNAL;
         assert!(steps[1].contains(&format!(" {label}=")), "{label}");
         for image in ["csi-attacher:v4.12.0", "csi-resizer:v2.0.0", "csi-snapshotter:v8.7.0"] {
             let steps = back(image, ", --leader-election");
-            assert_eq!(steps, expected.map(str::to_owned)[2..5], "{image}");
+            assert_eq!(steps, expected.map(str::to_owned)[2..7], "{image}");
         }
     }
 
@@ -341,7 +357,11 @@ mod tests {
             "kubectl --kubeconfig SERVED apply -f m/rbac.yaml -f m/bindings.yaml",
             "kubectl delete -f m/configmap.yaml",
             "kubectl --kubeconfig SERVED delete -f m/bindings.yaml -f m/rbac.yaml",
-            "kubectl --kubeconfig SERVED delete configmap -n drivers -l csi-control-plane.io/journal=disk.example.com",
+            "until kubectl get pods -n hosting -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") \
+             | not'; do sleep 5; done",
+            "kubectl --kubeconfig SERVED get configmap -n drivers -l csi-control-plane.io/journal=disk.example.com -o json | jq '.items |= \
+             map(select((.data // {}) == {}))' | kubectl --kubeconfig SERVED delete -f - # one with entries stays: move over again, and \
+             back later",
         ] {
             assert!(steps.contains(&expected), "{expected} in {steps:#?}");
         }

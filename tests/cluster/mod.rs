@@ -26,6 +26,7 @@
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
+//! pods, moving    `migrate`: its steps, word by word, there and back
 //! parity          the metrics of both Go sidecars, scraped, beside ours
 //! ```
 
@@ -38,8 +39,10 @@ mod isolation;
 mod killed;
 mod kubectl;
 mod migration;
+mod moving;
 mod parity;
 mod peers;
+mod pods;
 mod provisioners;
 mod replicas;
 mod resizers;

@@ -89,7 +89,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.attacher.retry.max", json!("6m"), "attacher"),
         ("roles.attacher.resync", json!("0s"), "attacher"),
         ("roles.attacher.defaultFsType", json!("ext4"), "attacher"),
-        ("roles.attacher.events", json!(false), "attacher"),
+        ("roles.attacher.events", json!("all"), "attacher"),
         ("roles.attacher.errorCodes", json!(false), "attacher"),
         ("roles.liveness.listen", json!("[::]:1"), "liveness"),
         ("roles.liveness.path", json!("/driver"), "liveness"),

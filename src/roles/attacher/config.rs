@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
+use crate::roles::kit::EventsMode;
 
 /// The attacher: its concurrency and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,8 +31,8 @@ pub struct AttacherSection {
     pub resync: Duration,
     /// File system type of a mounted volume whose PersistentVolume names none. Empty: the driver decides.
     pub default_fs_type: String,
-    /// Whether the attacher writes Kubernetes Events for failures and recoveries.
-    pub events: bool,
+    /// Which Events are written.
+    pub events: EventsMode,
     /// Whether `status.attachError` has the gRPC code, so that kubelet sees that a node is full.
     pub error_codes: bool,
 }
@@ -52,7 +53,7 @@ impl Default for AttacherSection {
             retry: RetrySection::default(),
             resync: Duration::from_secs(600),
             default_fs_type: String::new(),
-            events: true,
+            events: EventsMode::Changes,
             error_codes: true,
         }
     }

@@ -9,9 +9,8 @@ use crate::cluster::{ApiError, VolumeError};
 use crate::cluster::{EventKind, EventTarget, patch};
 use crate::process::ErrorChain;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::AttemptError;
-use crate::roles::kit::Stop;
 use crate::roles::kit::report::log_failure;
+use crate::roles::kit::{AttemptError, EventsMode, Stop};
 
 use super::attachment::{Attachment, Direction};
 use super::context::{Context, Objects};
@@ -161,7 +160,7 @@ impl Context {
 
     /// Writes an Event on the attachment, and one on the claim, where users look.
     fn publish_events(&self, objects: &Objects, kind: EventKind, reason: &'static str, note: &str) {
-        if !self.section.events {
+        if self.section.events == EventsMode::None {
             return;
         }
         let attachment = EventTarget::of(objects.object.as_ref());

@@ -2,6 +2,7 @@
 
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
+use crate::roles::kit::EventsMode;
 
 use super::config::AttacherSection;
 
@@ -23,7 +24,7 @@ pub(super) fn rules(section: &AttacherSection) -> Vec<Rule> {
         ),
         Rule::cluster("", "secrets", &["get"], "read the secret of a volume's controllerPublishSecretRef"),
     ];
-    if section.events {
+    if section.events != EventsMode::None {
         rules.push(EventRecorder::rule());
     }
     rules

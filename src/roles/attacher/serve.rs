@@ -114,7 +114,7 @@ impl Attacher {
             publishes: capabilities.controller_service() && capabilities.publish_unpublish(),
         };
         Context {
-            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout),
+            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
             rules,
             section: self.section.clone(),
             stores: self.stores.clone(),

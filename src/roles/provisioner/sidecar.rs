@@ -62,7 +62,11 @@ const RETURNS: &[Return] = &[
             "until kubectl get configmap{place} -l csi-control-plane.io/journal={driver} -o json | jq -e '([.items[].data // {} | length] \
              | add // 0) == 0'; do sleep 5; done",
         ),
-        last: Some("kubectl delete configmap{place} -l csi-control-plane.io/journal={driver}"),
+        // Where the daemon was killed in the middle, an entry may be left, and with it a volume that nothing else knows of.
+        last: Some(
+            "kubectl get configmap{place} -l csi-control-plane.io/journal={driver} -o json | jq '.items |= map(select((.data // {}) == \
+             {}))' | kubectl delete -f - # one with entries stays: move over again, and back later",
+        ),
     },
     Return {
         before: Some(Version(3, 1)),

@@ -1,10 +1,11 @@
 //! What the status page says of a state that would otherwise last in silence.
 
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault};
-use csi_control_plane::sandbox::driver::{Action, Profile};
+use csi_control_plane::sandbox::driver::{Action, Fault as DriverFault, Method, Profile};
 use k8s_openapi::api::core::v1::{Event, Namespace};
-use kube::Api;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 use tonic::Code;
@@ -80,15 +81,20 @@ async fn whoever_asks_for_all_events_sees_each_roles_attempts_within_ten_seconds
     let broken = || Action::fail(Code::Internal, "the shelf is stuck");
     let world = World::snapshotting(|_: &mut Profile| {}).await;
     let mut config = supplier(all.clone());
-    merge(&mut config, json!({ "roles": { "resizer": all, "snapshotter": all } }));
+    merge(&mut config, json!({ "roles": { "attacher": all, "resizer": all, "snapshotter": all } }));
     let _daemon = world.daemon(config).await;
     let (grows, _) = world.sizable_device("grows").await;
     let source = world.source("source").await;
     let class = world.class("class", json!({})).await;
     let snapshot_class = world.snapshot_class("snapshots", json!({})).await;
-    for fault in [create(broken()), expanding(broken()), cutting(broken())] {
+    let (node, attaches) = (world.node("node").await, world.volume("attaches").await);
+    let publishing = DriverFault::on(Method::ControllerPublishVolume, broken());
+    for fault in [create(broken()), expanding(broken()), cutting(broken()), publishing] {
         world.driver().inject(fault);
     }
+    let attachment = world.attach(&attaches, &node).await;
+    let attachment = world.all::<VolumeAttachment>().get(&attachment).await.unwrap();
+    world.attempts_are_told(&attachment.uid().unwrap(), "VolumeAttachFailed").await;
     let made = world.claim("made", &class, json!({})).await;
     world.attempts_are_told(&world.claim_uid(&made).await, "ProvisioningFailed").await;
     world.ask_for(&grows, "2Gi").await;
