@@ -379,8 +379,8 @@ mod tests {
         let of = |shows_attempts| {
             let built =
                 built_in("unix:///s", SandboxDriver { has_topology: true, tells_room: true, shows_attempts }, None);
-            ["provisioner", "resizer", "snapshotter"].map(|role| built["roles"][role]["events"].clone())
+            ["attacher", "provisioner", "resizer", "snapshotter"].map(|role| built["roles"][role]["events"].clone())
         };
-        assert_eq!((of(true), of(false)), ([(); 3].map(|()| json!("all")), [(); 3].map(|()| json!("changes"))));
+        assert_eq!((of(true), of(false)), ([(); 4].map(|()| json!("all")), [(); 4].map(|()| json!("changes"))));
     }
 }

@@ -53,7 +53,7 @@ pub const REGISTRATION: Registration = Registration {
     kind: Kind::Cluster(ClusterRole {
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |_| json!({ "retry": { "initial": "250ms", "max": "5s" } }),
+        sandbox: |driver| json!({ "retry": { "initial": "250ms", "max": "5s" }, "events": driver.events() }),
         load,
     }),
 };
