@@ -92,7 +92,7 @@ async fn a_settled_world_is_not_written_to_by_resyncs_and_listings() {
 #[tokio::test]
 async fn an_error_that_stays_the_same_is_written_once() {
     let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": false } } })).await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let refused = Action::fail(Code::Internal, "always the same");
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, refused));
@@ -106,7 +106,7 @@ async fn an_error_that_stays_the_same_is_written_once() {
 #[tokio::test]
 async fn a_detach_error_that_stays_the_same_is_written_once() {
     let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": false } } })).await;
+    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
     let (_, volume, attachment) = world.attached_anew().await;
     api(&world).audit().clear();
     let refused = Action::fail(Code::Internal, "always the same");
