@@ -163,7 +163,7 @@ translation:
 # A real kubelet registers the driver (needs Linux, root and Go).
 kubelet:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd)" \
-        cargo test --locked --config "target.'cfg(all())'.runner='$PWD/tests/kubelet/inside.sh'" --test outside -- kubelet::
+        cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/kubelet/inside.sh']" --test outside -- kubelet::
 
 # The sandbox with the real `kubectl` (needs Go).
 kubectl:

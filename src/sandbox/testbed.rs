@@ -60,9 +60,9 @@ pub struct TestBed {
     pub driver: Driver,
     /// The driver's process.
     pub server: Server,
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Chance.
+    /// The random numbers.
     pub rng: Rng,
     transport: Transport,
     address: Option<SocketAddr>,
@@ -85,9 +85,9 @@ pub enum TestBedError {
 
 /// What a daemon finds where it runs.
 pub struct Surroundings {
-    /// Time.
+    /// The clock.
     pub clock: Clock,
-    /// Chance.
+    /// The random numbers.
     pub rng: Rng,
     /// Its way to the API.
     pub cluster: ClusterAccess,

@@ -105,18 +105,6 @@ async fn at_each_moment(from_ours: bool) {
     let classes = [single_class, world.group_class("group-class", parameters).await];
     let first = Leader::start(&world, from_ours).await;
 
-    // Before the cut: the driver does nothing, and says nothing final.
-    for method in [Method::CreateSnapshot, Method::CreateVolumeGroupSnapshot] {
-        world.driver().inject(Fault::on(method, unavailable()).once());
-    }
-    let uncut = Pair::cut(&world, "uncut", &classes).await;
-    world.driver().inject(about(Method::CreateSnapshot, &uncut.single.name, unavailable()));
-    world.driver().inject(about(Method::CreateVolumeGroupSnapshot, &uncut.group.name, unavailable()));
-    world.content_until(&uncut.single.content, "begun", is_begun).await;
-    world.group_until(&uncut.group, "begun", grouping::is_begun).await;
-    world.driver_until("both are asked for", |_| uncut.asked(&world).iter().all(|calls| *calls > 0)).await;
-    assert!(world.driver().state().snapshots().is_empty());
-
     let ready = Pair::cut(&world, "ready", &classes).await;
     let going = Pair::cut(&world, "going", &classes).await;
     ready.usable(&world).await;
@@ -134,6 +122,20 @@ async fn at_each_moment(from_ours: bool) {
     world.content_until(&unready.single.content, "cut and not ready", is_cut).await;
     let is_cut = |it: &Value| grouping::handle_in(it).is_some() && !is_ready(it);
     world.group_until(&unready.group, "cut and not ready", is_cut).await;
+
+    // Before the cut, last of all, as nothing else is cut from here on: the driver does nothing, and says nothing final.
+    for method in [Method::CreateSnapshot, Method::CreateVolumeGroupSnapshot] {
+        world.driver().inject(Fault::on(method, unavailable()));
+    }
+    let uncut = Pair::cut(&world, "uncut", &classes).await;
+    world.content_until(&uncut.single.content, "begun", is_begun).await;
+    world.group_until(&uncut.group, "begun", grouping::is_begun).await;
+    world.driver_until("both are asked for", |_| uncut.asked(&world).iter().all(|calls| *calls > 0)).await;
+    assert_eq!(
+        world.driver().state().snapshots().len(),
+        3 * 3,
+        "ready, going and unready, whose deletion is done for one"
+    );
 
     first.stop().await;
     let (of_ready, of_uncut) = (ready.asked(&world), uncut.asked(&world));

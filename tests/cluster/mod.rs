@@ -11,6 +11,8 @@
 //!
 //! assets          what build.sh builds where there is an etcd and a kube-apiserver already
 //! versions        what runs is what go.mod and the documents name
+//! connections     how the daemon's clients use their connections to a server that speaks HTTP/2
+//! kubectl         the real kubectl, as the administrator
 //! isolation       the control plane is reached from nowhere else, not without TLS, and shares nothing with one beside it
 //! claim_rights    what needs each of the provisioner's rights
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
@@ -21,8 +23,8 @@
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
 //! resizers        beside csi-resizer: each takes over from the other in the middle
 //! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
-//! group_versions  groups of snapshots on a server that has them in one version alone
 //! handovers       the same at each moment in the life of a snapshot and of a group
+//! group_versions  groups of snapshots on a server that has them in one version alone
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make

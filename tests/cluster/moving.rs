@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use csi_control_plane::proto::{CreateVolumeRequest, VolumeCapability};
 use csi_control_plane::sandbox::driver::{Action, Fault, GIB, Method, Pool};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -259,6 +260,9 @@ async fn moves_over_and_back(versions: &Versions) {
     }
     let mut left = kubelet.meanwhile(place.side("ours", Some(left), &mut before)).await;
 
+    // One of its pods was evicted: such a pod stays, has ended, and is not waited for.
+    let evicted = evicted_pod(&world, &format!("{name}-csi-control-plane")).await;
+
     // Back, while the driver takes its time with an attachment of ours.
     let slow = Action::Delay(Duration::from_secs(3));
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, slow).once());
@@ -277,6 +281,7 @@ async fn moves_over_and_back(versions: &Versions) {
         kubelet.meanwhile(shell.done(command)).await;
     }
     assert_eq!(kubectl.object("deployment", NAMESPACE, &name).await["spec"], of_theirs["spec"], "as it was");
+    shell.done(&format!("kubectl delete pod -n {NAMESPACE} {evicted} --force --grace-period=0")).await;
     // Where there is no journal any more, too.
     let of_journal = back.iter().find(|command| command.contains("| kubectl delete -f -")).unwrap();
     assert!(shell.done(of_journal).await.contains("No resources found"));
@@ -300,6 +305,19 @@ async fn moves_over_and_back(versions: &Versions) {
     assert!(world.driver().state().volumes().is_empty(), "{:#?}", world.driver().state());
     let leases: Vec<String> = leases.into_iter().map(|lease| format!("Lease/{lease}")).collect();
     assert_eq!(there(&world, &kubectl).await, leases);
+}
+
+/// A pod that mounts this ConfigMap and was evicted. Returns its name.
+async fn evicted_pod(world: &World, config_map: &str) -> String {
+    let name = world.name("evicted");
+    let pod = json!({"metadata": {"name": name}, "spec": {
+        "containers": [{"name": "daemon", "image": "registry.example/csi-control-plane:v1"}],
+        "volumes": [{"name": "config", "configMap": {"name": config_map}}]}});
+    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let ended = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "Evicted"}}));
+    pods.patch_status(&name, &PatchParams::default(), &ended).await.unwrap();
+    name
 }
 
 /// The names of the driver's Leases.

@@ -30,9 +30,12 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let minor = kubernetes.split('.').nth(1).unwrap();
     assert!(minor.parse::<u32>().unwrap() >= 36, "{kubernetes}");
     let staging = kubernetes.replacen("v1.", "v0.", 1);
-    let text = read("tests/cluster/go/kubernetes/go.mod");
-    for line in text.lines().filter(|line| line.contains("=>")) {
-        assert!(line.ends_with(&format!(" {staging}")), "not of {kubernetes}: {line}");
+    for part in ["kubernetes", "kubelet"] {
+        assert_eq!(version(part, "k8s.io/kubernetes"), kubernetes, "of the same release");
+        let text = read(&format!("tests/cluster/go/{part}/go.mod"));
+        for line in text.lines().filter(|line| line.contains("=>")) {
+            assert!(line.ends_with(&format!(" {staging}")), "not of {kubernetes}: {line}");
+        }
     }
 
     let attacher = version("peers", "github.com/kubernetes-csi/external-attacher/v4");
@@ -52,6 +55,7 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
         |document: &str, what: &str| assert!(read(document).contains(what), "{document} does not tell {what:?}");
     let document = "docs/compatibility.md";
     names(document, &format!("kube-apiserver, kube-controller-manager and kube-scheduler {kubernetes} "));
+    names(document, &format!("a real kubelet ({kubernetes}) registers the driver"));
     names(document, &format!("| csi-attacher | {attacher} |"));
     names(document, &format!("| csi-provisioner | {provisioner} |"));
     names(document, &format!("| csi-resizer | {resizer} |"));

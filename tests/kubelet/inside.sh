@@ -1,32 +1,60 @@
 #!/usr/bin/env bash
-# Runs the node's tests as a machine of their own, on Linux, as root: own mounts, processes and network. `just kubelet` makes it cargo's runner.
+# Runs the kubelet's test as a machine of its own, on Linux, as root: own mounts, processes and network. `just kubelet` makes it cargo's
+# runner.
 #
 # Kubelet and containerd find empty folders where they keep what they know, and leave what they write with this script; a few settings
-# of the host, which the kubelet sets or refuses to run without, are files of ours.
+# of the host, which the kubelet sets or refuses to run without, are files of ours. All inside ends with this script, however that
+# ends. Who kills it leaves its folder and empty control groups.
 set -euo pipefail
 
 fail() { echo "tests/kubelet: $1" >&2 && exit 1; }
 
-if [[ ${NODE_GROUP:-} == "" ]]; then
+# Inside, this is the first process.
+if (($$ != 1)); then
     [[ $(uname -s) == Linux ]] || fail "a node needs Linux"
     if ((EUID != 0)); then
         sudo -n true || fail "a node needs root, or a sudo that asks for no password"
         exec sudo -n --preserve-env "$0" "$@"
     fi
-    for program in unshare mount ip; do command -v "$program" >/dev/null || fail "a node needs $program (util-linux, iproute2)"; done
+    for program in unshare setpriv mount ip; do
+        command -v "$program" >/dev/null || fail "a node needs $program (util-linux, iproute2)"
+    done
     unshare --mount --pid --net --fork true || fail "this machine gives no namespaces: is this a container?"
     NODE_GROUP="csi-control-plane-node-$$" NODE_FOLDER="$(mktemp -d)"
     export NODE_GROUP NODE_FOLDER
     # Version 1 has a hierarchy for each controller, version 2 one for all.
     groups=(/sys/fs/cgroup)
     [[ -f /sys/fs/cgroup/cgroup.controllers ]] || groups=(/sys/fs/cgroup/*/)
-    trap '
-        find "${groups[@]}" -depth -mindepth 1 -type d -path "*/$NODE_GROUP*" -exec rmdir {} + 2>/dev/null || true
-        rm -rf "$NODE_FOLDER"' EXIT
-    for group in "${groups[@]}"; do mkdir "$group/$NODE_GROUP" 2>/dev/null || [[ -L ${group%/} ]] || fail "no control group can be made in $group"; done
-    # Whatever ends it, all inside ends with it.
-    unshare --mount --pid --net --fork --kill-child=KILL --mount-proc "$0" "$@"
-    exit
+    inside=
+    clean() {
+        [[ $inside == "" ]] || { kill -KILL "$inside" && wait "$inside"; } 2>/dev/null || true
+        # What was killed leaves its groups a moment later.
+        for _ in {1..50}; do
+            find "${groups[@]}" -depth -mindepth 1 -type d -path "*/$NODE_GROUP*" -exec rmdir {} + 2>/dev/null && break
+            sleep 0.1
+        done
+        rm -rf "$NODE_FOLDER"
+    }
+    trap clean EXIT
+    trap 'exit 143' TERM HUP
+    trap 'exit 130' INT
+    for path in "$1" "$NODE_FOLDER" ${CLUSTER_PROGRAMS//:/ }; do
+        case "$path" in
+            /var/lib/* | /var/log/* | /run/*) fail "$path would be hidden: /var/lib, /var/log and /run are the node's" ;;
+        esac
+    done
+    # In version 2 a group has the controllers that the one above gives to its groups. A kubelet gives them all, too.
+    if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then
+        for controller in cpu cpuset memory hugetlb pids; do
+            ! grep -qw "$controller" /sys/fs/cgroup/cgroup.controllers || echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control
+        done
+    fi
+    for group in "${groups[@]}"; do mkdir -p "$group/$NODE_GROUP" || fail "no control group can be made in $group"; done
+    setpriv --pdeathsig KILL unshare --mount --pid --net --fork --kill-child=KILL --mount-proc "$0" "$@" &
+    inside=$! status=0
+    wait "$inside" || status=$?
+    inside=
+    exit "$status"
 fi
 
 ip link set lo up

@@ -31,7 +31,7 @@ schema` prints the JSON Schema, which editors understand.
   for Leases, the journal and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`.
   The chart sets those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses
   `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`.
-- `csi-control-plane check --config FILE` works offline and reports all errors at once, each with its key, its line, the value
+- `csi-control-plane check --config FILE --driver-name NAME` works offline and reports all errors at once, each with its key, its line, the value
   found and the values allowed.
 - \"was\" names the flag of the Go sidecar that a key replaces; [flags.md](flags.md) is the table by flag.
 ";

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum EventsMode {
     /// New states only, such as a new failure, and a success after a failure.
     Changes,
-    /// Also every attempt, as the Go sidecars do. The count of a repeated Event is written within ten seconds.
+    /// Also every attempt. The count of a repeated Event is written within ten seconds.
     All,
     /// None.
     None,

@@ -5,8 +5,8 @@
 //! with `PROTOCOL_ERROR` (hyperium/h2#487): no driver would ever be registered. So the name is replaced before `h2` reads it.
 //!
 //! For that, the representations in a block of headers (RFC 7541, 6) are told apart, and none is decoded. The new value is one
-//! letter, and so no longer than any that it replaces: the table of headers that `h2` keeps for the connection is never fuller than
-//! the kubelet's own, and still has each entry that the kubelet refers to (RFC 7541, 4.4).
+//! letter, and so no longer than any that it replaces: the table of headers that `h2` keeps for the connection has at least the
+//! entries that the kubelet's own has, in the same places (RFC 7541, 4.4).
 
 use std::io;
 use std::pin::Pin;
@@ -156,7 +156,8 @@ fn with_new_authority(whole: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// A block of headers with the new authority in the place of each that is written out. `None`: the block is broken.
+/// A block of headers with the new authority in the place of each whose name is the static table's, as gRPC for Go writes it. `None`:
+/// the block is broken.
 fn renamed(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(block.len());
     let mut rest = block;

@@ -144,7 +144,7 @@ impl Ground {
         self.start_as(host, yaml, NAMESPACE, &token).await
     }
 
-    /// Time.
+    /// The clock that daemons and driver use.
     #[expect(clippy::unused_self, reason = "as on the other ground")]
     pub(crate) fn clock(&self) -> Clock {
         Clock::system()

@@ -124,7 +124,7 @@ impl Ground {
         of_either!(self, it => it.start(host, yaml).await)
     }
 
-    /// Time.
+    /// The clock that daemons and driver use.
     pub(crate) fn clock(&self) -> Clock {
         of_either!(self, it => it.clock())
     }

@@ -35,9 +35,9 @@ impl Ground {
     pub(crate) async fn set(profile: Profile) -> Self {
         stop_time();
         let network = Network::new();
-        let ground = Transport::Network(network.clone());
+        let transport = Transport::Network(network.clone());
         let clock = Clock::simulated(BEGIN.parse().unwrap());
-        let testbed = TestBed::set_up(ground, profile, clock, Rng::system()).await.unwrap().with_diagnostics();
+        let testbed = TestBed::set_up(transport, profile, clock, Rng::system()).await.unwrap().with_diagnostics();
         let client = client(&testbed, ADMIN_TOKEN).await;
         Self { testbed, network, client }
     }
@@ -102,7 +102,7 @@ impl Ground {
         self.testbed.start(host, yaml).await.unwrap()
     }
 
-    /// Time.
+    /// The clock that daemons and driver use.
     pub(crate) fn clock(&self) -> Clock {
         self.testbed.clock
     }

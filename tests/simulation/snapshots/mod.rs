@@ -1,7 +1,7 @@
 //! Snapshots that are made and deleted, in simulated time: beside the daemons works a snapshot-controller with the habits of the
 //! real one; users change their minds, classes come and go, people edit and remove contents, the driver and the API fail, daemons
-//! die. Half of the seeds have groups besides, of volumes that single snapshots are taken of, too. Two seeds of three are rough besides: networks are cut, watches are late, the controller's cache is stale, annotations are
-//! wiped. The daemon that waits, where there is one, is configured to make other names. The invariants are those of snapshotter
+//! die. Half of the seeds have groups besides, of volumes that single snapshots are taken of, too. Two seeds of three are rough
+//! besides: networks are cut, watches are late, the controller's cache is stale, annotations are wiped. The daemon that waits, where there is one, is configured to make other names. The invariants are those of snapshotter
 //! spec 16.
 //!
 //! ```text
@@ -119,6 +119,7 @@ fn expect_unbroken(seeds: &[u64]) {
         "{} seeds of snapshots: {asked} snapshots and {groups} groups asked for, {excused} of them excused, {calls} calls",
         seeds.len()
     );
+    assert!(asked > 0 && (groups > 0 || seeds.len() < 8), "nothing was asked for: {asked} snapshots, {groups} groups");
     let broken = broken.into_inner().unwrap();
     let seeds: Vec<&u64> = broken.keys().collect();
     assert!(broken.is_empty(), "{} seeds broke an invariant: {seeds:?}: {broken:#?}", broken.len());

@@ -10,7 +10,7 @@ use crate::sandbox::api::pure::strict;
 /// Drops explicit nulls and fields that the kind does not have, writes `stringData` into `data`, and fills in what was left out.
 pub(super) fn fill(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
-    // Whoever wants to hear of what the kind does not have was told before.
+    // A client that asked for warnings got them before this point.
     strict::drop_unknown(resource, object, &mut Vec::new());
     if resource.plural == "secrets" {
         encode_string_data(object);
