@@ -202,7 +202,15 @@ fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "driver   {}", self.driver)?;
+        if self.driver == UNKNOWN_DRIVER {
+            writeln!(
+                f,
+                "driver   not known: give --driver-name NAME. {UNKNOWN_DRIVER} stands for it, and the rights are on all Leases and \
+                 journals of the namespace"
+            )?;
+        } else {
+            writeln!(f, "driver   {}", self.driver)?;
+        }
         if self.roles.is_empty() {
             writeln!(f, "roles    none: no block below `roles`, so nothing would be done")?;
         }

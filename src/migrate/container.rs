@@ -1,5 +1,6 @@
 //! The daemon's container, made from those that it replaces: their mounts, variables, resources and user. Pure.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_yaml::{Mapping, Value};
@@ -232,15 +233,37 @@ fn mount_path(mount: &Value) -> String {
     path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path).to_owned()
 }
 
+/// What a sidecar has in its security context and the daemon's container, which is made from the first, has not; and the reverse.
+fn differs(name: &str, theirs: Option<&Value>, first: &str, ours: Option<&Value>) -> String {
+    let fields = |context: Option<&Value>| -> BTreeMap<String, String> {
+        let all = context.and_then(Value::as_mapping).into_iter().flatten();
+        // In JSON, which is YAML on one line.
+        all.filter_map(|(key, value)| Some((key.as_str()?.to_owned(), serde_json::to_string(value).ok()?))).collect()
+    };
+    let (theirs, ours) = (fields(theirs), fields(ours));
+    let told = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
+        let different = one.iter().filter(|(key, value)| other.get(*key) != Some(value));
+        let told: Vec<String> = different.map(|(key, value)| format!("{key}: {value}")).collect();
+        if told.is_empty() { "no such field".to_owned() } else { told.join(", ") }
+    };
+    let of_privilege = if theirs.get("privileged") == ours.get("privileged") {
+        ""
+    } else {
+        ": where SELinux is on, only a privileged container reaches the socket of a privileged driver"
+    };
+    format!(
+        "securityContext: {name} has {}, the daemon's container, made from {first}, has {}; compare them in workload.yaml{of_privilege}",
+        told(&theirs, &ours),
+        told(&ours, &theirs)
+    )
+}
+
 /// The driver's socket belongs to the driver's user: as whom the sidecars reached it, so must we.
 fn security(old: &[Old<'_>], pod: &Value, notes: &mut Vec<String>) -> Option<Value> {
     let own = |old: &Old<'_>| old.value.get("securityContext").filter(|context| !context.is_null()).cloned();
     let first = old.first().and_then(own);
     for other in old.iter().skip(1).filter(|other| own(other) != first) {
-        notes.push(format!(
-            "securityContext: that of {} differs from that of {}; the latter is kept",
-            other.name, old[0].name
-        ));
+        notes.push(differs(other.name, own(other).as_ref(), old[0].name, first.as_ref()));
     }
     let says = |context: Option<&Value>, key: &str| context.and_then(|context| context.get(key)).is_some();
     let pods = pod.get("securityContext");

@@ -86,7 +86,8 @@ const MANIFEST: &str = "the manifest";
 const REWRITTEN: &str = "the workload is not in YAML's block style: it was written anew, without its comments";
 
 /// Told where all known sidecars go.
-const NO_SIDECAR: &str = "no Go sidecar is left in this pod";
+const NO_SIDECAR: &str = "no Go sidecar is left in this pod: when you do not want to go back any more, you can delete the RBAC that \
+                          only the sidecars used";
 
 /// The input of a migration.
 #[derive(Debug, Clone, Default)]

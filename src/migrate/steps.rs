@@ -180,7 +180,7 @@ impl Steps<'_> {
                 "   # until no pod of the daemon is left: one that ends needs its rights and its journal".to_owned(),
             );
             steps.push(format!(
-                "   until kubectl get pods{place} -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"{}\") | not'; do \
+                "   until kubectl get pods{place} -o json | jq -e 'any(.items[] | select(.status.phase != \"Succeeded\" and .status.phase != \"Failed\").spec.volumes[]?; .configMap.name == \"{}\") | not'; do \
                  sleep 5; done",
                 self.config_map
             ));
@@ -268,7 +268,7 @@ mod tests {
             "kubectl replace --save-config -f m/original.yaml",
             "kubectl rollout status -n n deployment/d",
             "# until no pod of the daemon is left: one that ends needs its rights and its journal",
-            "until kubectl get pods -n n -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") | not'; \
+            "until kubectl get pods -n n -o json | jq -e 'any(.items[] | select(.status.phase != \"Succeeded\" and .status.phase != \"Failed\").spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") | not'; \
              do sleep 5; done",
             "kubectl delete -f m/configmap.yaml -f m/bindings.yaml -f m/rbac.yaml",
             "kubectl get configmap -n n -l csi-control-plane.io/journal=disk.example.com -o json | jq '.items |= map(select((.data // {}) == \
@@ -357,7 +357,7 @@ mod tests {
             "kubectl --kubeconfig SERVED apply -f m/rbac.yaml -f m/bindings.yaml",
             "kubectl delete -f m/configmap.yaml",
             "kubectl --kubeconfig SERVED delete -f m/bindings.yaml -f m/rbac.yaml",
-            "until kubectl get pods -n hosting -o json | jq -e 'any(.items[].spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") \
+            "until kubectl get pods -n hosting -o json | jq -e 'any(.items[] | select(.status.phase != \"Succeeded\" and .status.phase != \"Failed\").spec.volumes[]?; .configMap.name == \"d-csi-control-plane\") \
              | not'; do sleep 5; done",
             "kubectl --kubeconfig SERVED get configmap -n drivers -l csi-control-plane.io/journal=disk.example.com -o json | jq '.items |= \
              map(select((.data // {}) == {}))' | kubectl --kubeconfig SERVED delete -f - # one with entries stays: move over again, and \

@@ -191,7 +191,7 @@ async fn tell(demo: &mut Demo<'_>, keep: bool, folder: &Path, backend: &Backend)
          \x20 export KUBECONFIG={}\n\
          \x20 kubectl get pods,pvc,pv,volumeattachments\n\
          \x20 kubectl apply -f {}\n\
-         \x20 kubectl describe pvc\n\
+         \x20 kubectl describe pvc reports\n\
          Ctrl-C stops it.",
         folder.join("kubeconfig").display(),
         try_path.display()

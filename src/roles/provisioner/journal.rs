@@ -101,7 +101,8 @@ impl Drop for Unreadable {
 pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
     let status = journal.status();
     let entries = journal.len();
-    let mut value = format!("{entries} entries, {} bytes in {} objects", status.bytes, status.segments);
+    let maps = if status.segments == 1 { "ConfigMap" } else { "ConfigMaps" };
+    let mut value = format!("{entries} entries, {} bytes in {} {maps}", status.bytes, status.segments);
     if status.is_full {
         value.push_str("; it is full: new claims wait until the driver has given more final answers");
     }
