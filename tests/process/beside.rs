@@ -171,6 +171,8 @@ async fn l3_a_thousand_probes_leave_the_process_no_descriptor_and_no_thread_more
     let file = node.write(&config);
     let mut daemon = Program::start(&["run", "--config", &file], &[]);
     daemon.logged("answering the kubelet's probe of the driver").await;
+    // The other role's socket is one of its descriptors, too, and may come later.
+    daemon.logged("announcing the driver to the kubelet").await;
     let probes = |count: usize| {
         // As many at once as each have a check of their own.
         stream::iter(0..count).map(|_| get(address, "/healthz")).buffer_unordered(4).map(|answer| answer.code)
