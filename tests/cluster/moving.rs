@@ -258,6 +258,7 @@ async fn moves_over_and_back(versions: &Versions) {
     for command in &forward {
         kubelet.meanwhile(shell.done(command)).await;
     }
+    kubelet.until_none_ends().await;
     let mut left = kubelet.meanwhile(place.side("ours", Some(left), &mut before)).await;
 
     // One of its pods was evicted: such a pod stays, has ended, and is not waited for.

@@ -75,6 +75,19 @@ impl<'a> Kubelet<'a> {
         }
     }
 
+    /// Does its work until no pod is about to end: a roll-out is over before that, and the old pods' processes may still lead.
+    pub(crate) async fn until_none_ends(&mut self) {
+        let pods: Api<Pod> = Api::namespaced(self.world.client(), NAMESPACE);
+        let ours = ListParams::default().labels(&format!("app={}", self.workload));
+        let rests = async {
+            while pods.list(&ours).await.unwrap().iter().any(|pod| pod.meta().deletion_timestamp.is_some()) {
+                self.look().await;
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        crate::world::bounded("the end of the old pods", rests).await;
+    }
+
     /// Does its work until no pod is left, and returns what the daemons have said.
     pub(crate) async fn until_all_end(mut self) -> Vec<String> {
         let ended = async {
