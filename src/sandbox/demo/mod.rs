@@ -123,6 +123,10 @@ impl<'a> Demo<'a> {
         for class in [objects::ON_FIRST_USE, objects::AT_ONCE] {
             self.api.create_value(objects::class(class, &driver))?;
         }
+        if self.backend.takes_snapshots() {
+            // Long before a snapshot names it: the daemon has seen it by then.
+            self.api.create_value(objects::snapshot_class(objects::SNAPSHOTS, &driver))?;
+        }
         self.narrator.step(format_args!("{} node(s) and 2 storage classes are in the cluster", places.len()));
         Ok(())
     }

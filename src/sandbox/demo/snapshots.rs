@@ -19,8 +19,6 @@ impl Demo<'_> {
             self.narrator.skip("a snapshot is taken and restored", "the driver cannot take snapshots");
             return Ok(());
         }
-        let driver = self.backend.name();
-        self.api.create_value(objects::snapshot_class(objects::SNAPSHOTS, &driver))?;
         self.api.create_value(objects::snapshot(SNAPSHOT, objects::SNAPSHOTS, &volume.claim))?;
         let handle = self.see_snapshot_ready(SNAPSHOT).await?;
         let claim = &volume.claim;
