@@ -67,6 +67,33 @@ pub(super) struct Content {
     pub(super) forced_in: Option<u64>,
 }
 
+impl Content {
+    /// Takes in a commit of it. A content of its kind has its mark and its handle here.
+    pub(super) fn committed(
+        &mut self,
+        commit: &Commit<'_>,
+        last: &Value,
+        is_protected: bool,
+        [mark, handle]: [&str; 2],
+    ) {
+        let is_marked = annotation(last, mark).is_some();
+        if is_marked && is_protected {
+            self.is_begun = true;
+        } else if DAEMONS.contains(&commit.actor) && !is_marked {
+            self.is_begun = false;
+        }
+        if !text(last, handle).is_empty() {
+            text(last, handle).clone_into(&mut self.handle);
+        }
+        if commit.old.is_some_and(|old| text(old, POLICY) != text(last, POLICY)) {
+            self.policy_at = Some(commit.at);
+        }
+        self.is_gone = commit.new.is_none();
+        self.gone_at = self.is_gone.then_some(commit.at);
+        self.object = last.clone();
+    }
+}
+
 /// The requests for a `VolumeSnapshot`, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
@@ -226,22 +253,8 @@ impl Checks {
         } else {
             self.by_others(commit, &uid, &owner, old);
         }
-        let is_marked = annotation(last, MARK).is_some();
         let content = self.contents.entry(uid).or_default();
-        if is_marked && is_protected(last) {
-            content.is_begun = true;
-        } else if is_ours && !is_marked {
-            content.is_begun = false;
-        }
-        if !text(last, HANDLE).is_empty() {
-            text(last, HANDLE).clone_into(&mut content.handle);
-        }
-        if commit.old.is_some() && text(old, POLICY) != text(last, POLICY) {
-            content.policy_at = Some(commit.at);
-        }
-        content.is_gone = commit.new.is_none();
-        content.gone_at = content.is_gone.then_some(commit.at);
-        content.object = last.clone();
+        content.committed(commit, last, is_protected(last), [MARK, HANDLE]);
         if let Some(demand) = self.demands.get_mut(&owner)
             && annotation(last, INTENT).is_some()
         {

@@ -9,7 +9,7 @@ use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Outcome, Sta
 use serde_json::Value;
 
 use super::calls::is_final;
-use super::checks::{AGE, Checks, Commit, INTENT, POLICY, annotation, foreign, is_ready};
+use super::checks::{AGE, Checks, Commit, Content, INTENT, POLICY, annotation, foreign, is_ready};
 use super::invariants::Rule;
 use crate::world::{DRIVER, MARKER, finalizers, is_deleting, text};
 
@@ -23,19 +23,6 @@ pub(super) const HANDLE: &str = "/status/volumeGroupSnapshotHandle";
 /// The calls about groups.
 const CALLS: [Method; 3] =
     [Method::CreateVolumeGroupSnapshot, Method::GetVolumeGroupSnapshot, Method::DeleteVolumeGroupSnapshot];
-
-/// A content, by its uid. Those that are gone are remembered.
-#[derive(Debug, Default)]
-struct Content {
-    object: Value,
-    is_gone: bool,
-    /// Finalizer and mark were on it, and no daemon has taken the mark off since.
-    is_begun: bool,
-    /// The last handle that its status had.
-    handle: String,
-    /// When its policy was changed.
-    policy_at: Option<Duration>,
-}
 
 /// The requests for a group, by its uid.
 #[derive(Debug, Default)]
@@ -144,26 +131,13 @@ impl Groups {
             }
         }
         let has_intent = |it: &Value| annotation(it, INTENT).is_some();
-        let is_marked = annotation(last, MARK).is_some();
         if let Some(demand) = self.demands.get_mut(&owner) {
             let is_wiped = !is_ours && has_intent(old) && !has_intent(last);
             demand.is_wiped |= is_wiped && (demand.is_owed || annotation(old, MARK).is_some());
             demand.is_wiped &= !has_intent(last);
         }
         let content = self.contents.entry(uid).or_default();
-        if is_marked && is_protected(last) {
-            content.is_begun = true;
-        } else if is_ours && !is_marked {
-            content.is_begun = false;
-        }
-        if !text(last, HANDLE).is_empty() {
-            text(last, HANDLE).clone_into(&mut content.handle);
-        }
-        if commit.old.is_some() && text(old, POLICY) != text(last, POLICY) {
-            content.policy_at = Some(commit.at);
-        }
-        content.is_gone = commit.new.is_none();
-        content.object = last.clone();
+        content.committed(commit, last, is_protected(last), [MARK, HANDLE]);
     }
 
     /// I7, I8 and I10.
