@@ -202,14 +202,14 @@ fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.driver == UNKNOWN_DRIVER {
-            writeln!(
+        match (self.driver == UNKNOWN_DRIVER, self.cluster) {
+            (true, true) => writeln!(
                 f,
                 "driver   not known: give --driver-name NAME. {UNKNOWN_DRIVER} stands for it, and the rights are on all Leases and \
                  journals of the namespace"
-            )?;
-        } else {
-            writeln!(f, "driver   {}", self.driver)?;
+            )?,
+            (true, false) => writeln!(f, "driver   not known: the daemon asks the driver")?,
+            (false, _) => writeln!(f, "driver   {}", self.driver)?,
         }
         if self.roles.is_empty() {
             writeln!(f, "roles    none: no block below `roles`, so nothing would be done")?;
@@ -239,11 +239,14 @@ mod tests {
     use crate::config::{self, File, Sources};
     use crate::roles;
 
+    fn loaded(text: &str) -> Loaded {
+        let file = File { name: "test.yaml".to_owned(), text: text.to_owned() };
+        config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap()
+    }
+
     /// The names of the plan's `ClusterRole` and `Role`s.
     fn names_for(roles: &str) -> Vec<String> {
-        let file = File { name: "test.yaml".to_owned(), text: format!("roles: {roles}") };
-        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let manifests = Plan::of(&loaded, "demo", None).unwrap().manifests;
+        let manifests = Plan::of(&loaded(&format!("roles: {roles}")), "demo", None).unwrap().manifests;
         manifests.lines().filter_map(|line| Some(line.strip_prefix("  name: ")?.to_owned())).collect()
     }
 
@@ -260,9 +263,7 @@ mod tests {
     #[test]
     fn the_leases_of_the_driver_are_named_and_without_its_name_none_is() {
         let named = |driver: Option<&str>| {
-            let text = "roles: {attacher: {}, reconciler: {}, provisioner: {}}".to_owned();
-            let file = File { name: "test.yaml".to_owned(), text };
-            let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
+            let loaded = loaded("roles: {attacher: {}, reconciler: {}, provisioner: {}}");
             let rules = Plan::make(&loaded, driver, None).unwrap().rules.into_iter();
             let rules = rules.filter(|rule| rule.resource == "leases");
             let texts = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" ");
@@ -274,14 +275,22 @@ mod tests {
     }
 
     #[test]
+    fn a_driver_without_a_known_name_is_said_to_be_one_and_its_rights_are_wide_only_where_there_are_any() {
+        let first_line = |roles: &str| {
+            let plan = Plan::of_some_driver(&loaded(&format!("roles: {roles}")), None).unwrap();
+            plan.to_string().lines().next().unwrap().to_owned()
+        };
+        assert!(first_line("{attacher: {}}").ends_with("the rights are on all Leases and journals of the namespace"));
+        assert_eq!(first_line("{liveness: {}}"), "driver   not known: the daemon asks the driver");
+    }
+
+    #[test]
     fn capacity_is_told_where_the_daemon_runs_wherever_the_leases_are() {
         let roles = |election: &str, own: Option<&str>| {
             let text = format!(
                 "leaderElection: {{namespace: {election}}}\nroles: {{provisioner: {{capacity: {{enabled: true}}}}}}"
             );
-            let file = File { name: "test.yaml".to_owned(), text };
-            let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-            let plan = Plan::of(&loaded, "demo", own).unwrap();
+            let plan = Plan::of(&loaded(&text), "demo", own).unwrap();
             let roles = plan.manifests.split("---\n").skip(1).map(|role| {
                 let namespace = role.lines().find_map(|line| line.strip_prefix("  namespace: ")).unwrap().to_owned();
                 (namespace, role.contains("\"csistoragecapacities\""), role.contains("\"leases\""))
@@ -298,9 +307,7 @@ mod tests {
 
     #[test]
     fn secrets_are_granted_by_name_where_they_are_named() {
-        let file = File { name: "test.yaml".to_owned(), text: "roles: {attacher: {}, provisioner: {}}".to_owned() };
-        let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &roles::sections()).unwrap();
-        let plan = Plan::of(&loaded, "demo", None).unwrap();
+        let plan = Plan::of(&loaded("roles: {attacher: {}, provisioner: {}}"), "demo", None).unwrap();
         assert!(plan.reads_every_secret() && plan.manifests.contains("\"secrets\""));
         let narrow = plan.manifests_naming(&[("store".to_owned(), ["key".to_owned()].into())].into());
         let roles: Vec<&str> = narrow.split("---\n").collect();
