@@ -231,7 +231,7 @@ pub struct SandboxDriver {
 }
 
 impl SandboxDriver {
-    /// The `events` of a role that writes them about each attempt if it is told to.
+    /// The value of a role's key `events`.
     pub fn events(self) -> &'static str {
         if self.shows_attempts { "all" } else { "changes" }
     }

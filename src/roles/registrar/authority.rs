@@ -4,9 +4,9 @@
 //! `%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2F…` (kubernetes/kubernetes#109081). That is no authority, and `h2` ends such a stream
 //! with `PROTOCOL_ERROR` (hyperium/h2#487): no driver would ever be registered. So the name is replaced before `h2` reads it.
 //!
-//! For that, the representations in a block of headers (RFC 7541, 6) are told apart, and none is decoded. The new value is one
-//! letter, and so no longer than any that it replaces: the table of headers that `h2` keeps for the connection has at least the
-//! entries that the kubelet's own has, in the same places (RFC 7541, 4.4).
+//! The code splits a block of headers into its representations (RFC 7541, 6), and decodes none of them. The new value is one letter,
+//! and so no longer than any that it replaces. `h2` keeps a table of the connection's headers: that has at least the entries of the
+//! kubelet's own table, in the same places (RFC 7541, 4.4).
 
 use std::io;
 use std::pin::Pin;

@@ -155,7 +155,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
 }
 
-/// The next step for a volume that exists. If nobody wants it, it is deleted; otherwise its PersistentVolume is stored.
+/// The next step for a volume that exists: to store its PersistentVolume, or to delete the volume if nobody wants it.
 fn created_step(view: &View<'_>, made: &Made) -> Step {
     match fate_of(view, made.may_be_stored) {
         Fate::Keep if view.attempt.checked.is_some() => Step::SaveVolume,

@@ -20,8 +20,8 @@
 //! The design of the roles says: a step is data, and one executor does it. This role was written as its model. What came of it:
 //!
 //! - **A step is a value** ([`view::Step`]) that carries its own facts: the request, the handle, the volumes. [`decide::next_step`] is
-//!   a free function of a [`view::View`], which holds the object, the attempt's knowledge, and copies of what the term remembers and of
-//!   the time that is left. No clock, cache or client is within its reach, so the decision tables are the whole policy.
+//!   a free function of a [`view::View`]: the object, what the attempt and the term know, and the time that is left. It reaches no
+//!   clock, cache or client, so the decision tables are the whole policy.
 //! - **One executor for both kinds**: `perform` does a step, and matches every step by name, so that a forgotten one does not compile.
 //!   A group has its own calls, look-up, answer and fields, and no step of its own.
 //! - **Almost every step is one request**, and the crash suite plays a crash between any two. `LookUp` and `NameLeftovers` may read

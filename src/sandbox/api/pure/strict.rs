@@ -127,7 +127,7 @@ enum Type {
     Any,
     /// A value that is read by a decoder of its own, or that has no members.
     Opaque,
-    /// An object of a kind of which the table has this message.
+    /// An object; the table has the message of its kind.
     Kind(&'static str),
     /// A message of the table.
     Message(&'static str),

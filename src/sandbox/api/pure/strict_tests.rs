@@ -54,7 +54,7 @@ fn a_body_names_its_unknown_and_double_fields_in_the_order_of_its_text() {
                 r#"unknown field "spec.z""#,
             ],
         ),
-        // Fields that others decode, or that nobody knows the members of.
+        // Fields that another decoder reads, and fields whose members the table does not have.
         ("ConfigMap", r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:x":{},"f:x":{}}}]},"data":{"any":"1"}}"#, &[]),
         ("Deployment", r#"{"spec":{"whatever":1}}"#, &[]),
         // No JSON at all is another's fault to tell.

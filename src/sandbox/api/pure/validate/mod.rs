@@ -7,7 +7,7 @@
 //!   volumes.rs   PersistentVolume                                   |
 //!   claims.rs    PersistentVolumeClaim                              |
 //!   selectors.rs affinities, allowed topologies, label selectors    /
-//!   difference.rs   what a change of what never changes would change, for people
+//!   difference.rs   the difference that a refused change of an immutable field would make, as text
 //!   core.rs      Secret, ConfigMap, Event, Lease, Pod, Node
 //!   structural.rs, cel.rs   kinds that were installed, by their definition
 //! ```
