@@ -13,8 +13,8 @@ Usage: just compare [OPTIONS]
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
   --segments N       of the capacity workload, each with three classes (default 1000)
   --rounds N         (default 3)
-  --bound DURATION   after so long a phase of a contender with a throttle is cut, and its rate so far is told; 0: never
-                     (default 60s)
+  --bound DURATION   after so long a phase of a contender with a throttle, or of polled-snapshot, is cut, and its rate so far is
+                     told; 0: never (default 60s)
   --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, csi-resizer,
                      csi-resizer-tuned, csi-snapshotter, csi-snapshotter-tuned, sidecars-tuned, bare, bare-no-intent,
                      csi-control-plane-{no-intent,attacher,attacher-reconciler,with-resizer,without-snapshotter,apart}

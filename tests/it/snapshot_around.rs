@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::proto::volume_content_source::Type as Source;
+use csi_control_plane::roles::provisioner::names::ANNOTATION_ALLOW_MODE_CHANGE;
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use serde_json::{Value, json};
 use tonic::Code;
@@ -56,6 +57,31 @@ async fn s44_a_detach_waits_for_at_most_one_of_the_many_snapshots_of_its_volume(
         world.ready(cut).await;
     }
     world.assert_no_snapshot_leaked().await;
+}
+
+/// Without the snapshotter beside it the provisioner would look again by itself, half a minute later.
+#[tokio::test]
+async fn r21_a_restore_goes_on_as_soon_as_its_content_lets_it() {
+    let world = World::snapshotting(|_| {}).await;
+    let roles = supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}}))["roles"].clone();
+    let _daemon = world.daemon(beside(&roles)).await;
+    let handle = world.cut_behind("before");
+    let class = world.class("class", json!({})).await;
+    let name = world.name("snapshot");
+    let reference = json!({"spec": {"volumeSnapshotRef": {"name": name}, "sourceVolumeMode": "Filesystem"}});
+    let content = world.content_by_hand("content", json!({"snapshotHandle": handle}), reference).await;
+    let object = json!({"metadata": {"name": name}, "spec": {"source": {"volumeSnapshotContentName": content}}});
+    world.installed("VolumeSnapshot", object).await;
+    world.look_until("VolumeSnapshot", &name, "ready", is_ready).await;
+    let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name});
+    let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
+    world.claim_told(&raw, "ProvisioningFailed", "mode").await;
+    let let_go = world.driver().age();
+    let leave = json!({"metadata": {"annotations": {ANNOTATION_ALLOW_MODE_CHANGE: "true"}}});
+    world.edit(CONTENT, &content, leave).await;
+    world.supplied_with(&raw).await;
+    let waited = world.driver().age().saturating_sub(let_go);
+    assert!(waited < Duration::from_secs(20), "{waited:?}");
 }
 
 #[tokio::test]

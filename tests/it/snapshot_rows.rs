@@ -166,7 +166,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "names of groups",
         Tests(&[
             "s22_s23_a_group_becomes_ready_with_its_members_and_goes_with_one_call",
-            "s22_s23_a_group_costs_three_writes_and_its_deletion_one_in_either_version",
+            "s22_s23_a_group_costs_three_writes_and_its_deletion_one_in_any_version",
             "s22_the_name_is_made_of_the_groups_uid_and_the_objects_names_go_along_if_asked_for",
         ]),
     ),

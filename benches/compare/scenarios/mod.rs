@@ -132,8 +132,8 @@ pub(crate) struct Bout<'a> {
 }
 
 impl<'a> Bout<'a> {
-    /// Starts the contender, with nothing to do. After `bound` a phase is cut, if it is one with a throttle: nobody waits for minutes
-    /// for what is known after one. Whoever has none is waited for.
+    /// Starts the contender, with nothing to do. After `bound` a phase is cut, if it is one with a throttle, or the workload one in which
+    /// contenders stand still: nobody waits for minutes for what is known after one. Everyone else is waited for.
     pub(crate) async fn begin(scene: Scene<'a>, latency: Duration, bound: Option<Duration>) -> Self {
         let Scene { stage, workload, contender, .. } = scene;
         let backend = stage.driver(workload, latency).await;
@@ -146,7 +146,7 @@ impl<'a> Bout<'a> {
         };
         let is_throttled = contender.is_throttled();
         let limit = match bound {
-            _ if !is_throttled => Limit::Patience(LONG),
+            _ if !is_throttled && !workload.may_stall() => Limit::Patience(LONG),
             Some(bound) => Limit::Cut(bound),
             None => Limit::Patience(FOR_EVER),
         };

@@ -115,6 +115,10 @@ pub(crate) trait Workload: Send + Sync {
     fn suits(&self, kind: &str) -> bool;
     /// What doing and undoing it is called.
     fn verbs(&self) -> [&'static str; 2];
+    /// Whether a contender without a throttle, too, may stand still for a quarter of an hour, so that everyone is cut at the bound.
+    fn may_stall(&self) -> bool {
+        false
+    }
     /// Whether doing it again, after it was undone, is other work.
     fn repeats(&self) -> bool {
         false

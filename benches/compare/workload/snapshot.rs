@@ -85,6 +85,11 @@ impl Workload for Snapshot {
         ["snapshot", "delete"]
     }
 
+    /// csi-snapshotter that is behind with its watch when the driver answers waits for its next resync.
+    fn may_stall(&self) -> bool {
+        self.polls > 0
+    }
+
     fn has_snapshots(&self) -> bool {
         true
     }

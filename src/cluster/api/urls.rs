@@ -1,11 +1,10 @@
 //! Where the objects of a kind are, in the version that the server has.
 
 use kube::Resource;
-use serde::Deserialize;
 
 use super::{Api, Call, body};
 use crate::cluster::cache::Cache;
-use crate::cluster::error::{ApiError, ApiErrorKind, Verb};
+use crate::cluster::error::Verb;
 use crate::cluster::names::{ObjectName, PROGRAM};
 use crate::cluster::objects::Cached;
 use crate::cluster::outage::Outage;
@@ -13,18 +12,6 @@ use crate::cluster::patch::Patch;
 
 /// A kind by group and plural, and the version in which it is read and written.
 pub(super) type OfKind = (String, String, &'static str);
-
-/// The versions of a group of kinds, as the API tells of them.
-#[derive(Deserialize)]
-struct WireGroup {
-    #[serde(default)]
-    versions: Vec<WireVersion>,
-}
-
-#[derive(Deserialize)]
-struct WireVersion {
-    version: String,
-}
 
 impl Api {
     /// The same client. Its errors say whether they are of this outage.
@@ -43,17 +30,6 @@ impl Api {
     pub fn in_version_of<K: Cached>(&self, cache: &Cache<K>) -> Self {
         let of_kind = |version| (K::Kind::group(&()).into_owned(), K::Kind::plural(&()).into_owned(), version);
         Self { version: cache.version().map(of_kind), ..self.clone() }
-    }
-
-    /// The versions of a group of kinds that the server has: none, if it does not have the group.
-    pub async fn versions_of(&self, group: &str) -> Result<Vec<String>, ApiError> {
-        let name = ObjectName::cluster(group);
-        let resource = "apigroups".to_owned();
-        let url = format!("/apis/{group}");
-        match self.call::<WireGroup>(Call { verb: Verb::Get, resource, object: &name, url, content: None }).await {
-            Err(error) if error.kind() == ApiErrorKind::NotFound => Ok(Vec::new()),
-            answer => answer.map(|group| group.versions.into_iter().map(|served| served.version).collect()),
-        }
     }
 
     /// Where the objects of a kind are.

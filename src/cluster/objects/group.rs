@@ -1,8 +1,9 @@
 //! Snapshots of several volumes at once, as their driver sees them: contents and classes of groups.
 //!
-//! A server serves them as `v1`, as `v1beta2`, or as both with one schema. So there is one type, read from either. (`v1beta1` has
-//! another schema, and no role reads it.)
+//! A server serves them as `v1`, `v1beta2` or `v1beta1`, or as several of them. There is one type, read from each. `v1beta1` has another
+//! list of the members in the status, with their handles alone.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -13,8 +14,10 @@ use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
 
-/// The versions with the schema that is read here.
-const VERSIONS: &[&str] = &["v1", "v1beta2"];
+/// The versions that are read, the best one first.
+const VERSIONS: &[&str] = &["v1", "v1beta2", V1BETA1];
+/// The version of external-snapshotter 8.2 and 8.3.
+const V1BETA1: &str = "v1beta1";
 
 /// A group of snapshots, as its driver sees it. A foreign driver's keeps its metadata and whose it is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,6 +36,46 @@ pub struct VolumeGroupSnapshotContent {
     pub source: GroupSource,
     /// What became of it; `None` if the object has no status.
     pub status: Option<Box<GroupStatus>>,
+    /// How the status of its version lists the members.
+    pub member_list: MemberList,
+}
+
+/// How a status lists the members of a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MemberList {
+    /// With what is known of each.
+    #[default]
+    Infos,
+    /// By their handles alone, as `v1beta1` does.
+    HandlePairs,
+}
+
+impl MemberList {
+    fn of(api_version: &str) -> Self {
+        let is_old = api_version.split_once('/').is_some_and(|(_, version)| version == V1BETA1);
+        if is_old { Self::HandlePairs } else { Self::Infos }
+    }
+
+    /// The list's name in the status.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Infos => "volumeSnapshotInfoList",
+            Self::HandlePairs => "volumeSnapshotHandlePairList",
+        }
+    }
+
+    /// As much of a member as the list can say.
+    #[must_use]
+    pub fn entry(self, member: &GroupMember) -> GroupMember {
+        match self {
+            Self::Infos => member.clone(),
+            Self::HandlePairs => GroupMember {
+                volume_handle: member.volume_handle.clone(),
+                snapshot_handle: member.snapshot_handle.clone(),
+                ..GroupMember::default()
+            },
+        }
+    }
 }
 
 /// What a group of snapshots is made of.
@@ -65,7 +108,12 @@ pub struct GroupStatus {
     /// What went wrong last.
     pub error: Option<SnapshotError>,
     /// Its snapshots.
-    #[serde(rename = "volumeSnapshotInfoList", default, deserialize_with = "or_default")]
+    #[serde(
+        rename = "volumeSnapshotInfoList",
+        alias = "volumeSnapshotHandlePairList",
+        default,
+        deserialize_with = "or_default"
+    )]
     pub members: Vec<GroupMember>,
 }
 
@@ -88,7 +136,9 @@ pub struct GroupMember {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct Wire<'a> {
+    #[serde(rename = "apiVersion", default, borrow)]
+    api_version: Cow<'a, str>,
     metadata: Meta,
     #[serde(default, deserialize_with = "or_default")]
     spec: WireSpec,
@@ -140,7 +190,7 @@ impl From<WireSource> for GroupSource {
 
 impl<'de> Deserialize<'de> for VolumeGroupSnapshotContent {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let Wire { metadata, spec, status } = Wire::deserialize(from)?;
+        let Wire { api_version, metadata, spec, status } = Wire::deserialize(from)?;
         Ok(Self {
             metadata,
             driver: spec.driver,
@@ -149,6 +199,7 @@ impl<'de> Deserialize<'de> for VolumeGroupSnapshotContent {
             group_ref: spec.volume_group_snapshot_ref,
             source: spec.source.into(),
             status,
+            member_list: MemberList::of(&api_version),
         })
     }
 }

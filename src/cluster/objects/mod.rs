@@ -55,7 +55,9 @@ pub use driver::CsiDriver;
 pub use event::ToldEvent;
 pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
-pub use group::{GroupMember, GroupSource, GroupStatus, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+pub use group::{
+    GroupMember, GroupSource, GroupStatus, MemberList, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
+};
 pub use health::{ClaimHealth, HealthCondition};
 pub use in_tree::{
     AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,

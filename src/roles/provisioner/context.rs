@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::{
     Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot,
+    VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::journal::{Journal, JournalError};
 use crate::roles::kit::TermScope;
@@ -48,6 +48,9 @@ pub struct Stores {
     pub attachments: Cache<VolumeAttachment>,
     /// Every snapshot, if the cluster has them.
     pub snapshots: Cache<VolumeSnapshot>,
+    /// The contents of snapshots, whose changes wake restores. `None`: this daemon does not host the snapshotter, and does not watch
+    /// them.
+    pub contents: Option<Cache<VolumeSnapshotContent>>,
     /// Where the nodes are. `None`: topology is switched off, or this node's driver reports its own place.
     pub nodes: Option<(Cache<Node>, Cache<CsiNode>)>,
     /// The published `CSIStorageCapacity` objects. `None`: publishing is switched off.

@@ -101,6 +101,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
         classes: wiring.cache_with(Fields::MIGRATION),
         attachments: wiring.cache(),
         snapshots: wiring.cache(),
+        contents: wiring.hosts("snapshotter").then(|| wiring.cache()),
         nodes: watches_nodes.then(|| (wiring.cache(), wiring.cache())),
         capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node))),
     };

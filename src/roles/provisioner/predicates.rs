@@ -2,13 +2,13 @@
 //!
 //! As in the attacher, only a change that *we never make ourselves* wakes a claim. For example, our removing a node
 //! from the claim wakes nobody, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
-//! source. A volume whose deletion failed is woken by its class, by a change of what it says about its secret, and by
+//! source, and a snapshot's content, where it is watched. A volume whose deletion failed is woken by its class, by a change of what it says about its secret, and by
 //! the other object that had its handle. With one daemon per node, another daemon's write is not ours: a claim that it
 //! gives back wakes us.
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot,
+    VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::provisioner::names;
 
@@ -123,6 +123,19 @@ pub fn snapshot_unblocks(change: &Change<VolumeSnapshot>) -> bool {
                 || old.status != new.status
                 || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
         }
+    }
+}
+
+/// Whether restores of the snapshot of a content should be tried now: what they read of the content has changed (snapshotter spec 13).
+pub fn content_unblocks(change: &Change<VolumeSnapshotContent>) -> bool {
+    let read = |content: &VolumeSnapshotContent| {
+        let may_change_mode = content.metadata.annotation(names::ANNOTATION_ALLOW_MODE_CHANGE).map(str::to_owned);
+        let (handle, mode) = (content.snapshot_handle.clone(), content.source_volume_mode.clone());
+        (content.snapshot_ref.clone(), handle, mode, may_change_mode)
+    };
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (None, _) | (_, None) => true,
+        (Some(old), Some(new)) => old.metadata.uid != new.metadata.uid || read(old) != read(new),
     }
 }
 

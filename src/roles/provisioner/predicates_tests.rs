@@ -90,6 +90,34 @@ fn a_class_unblocks_when_it_says_something_new() {
 }
 
 #[test]
+fn a_content_unblocks_restores_when_what_they_read_of_it_changes() {
+    let content = |patch: Value| {
+        merged(
+            json!({ "metadata": { "name": "content", "uid": "u1", "resourceVersion": "1" }, "spec": { "driver": DRIVER,
+                "sourceVolumeMode": "Block", "volumeSnapshotRef": { "namespace": "shop", "name": "monday", "uid": "s1" } },
+                "status": { "readyToUse": false } }),
+            patch,
+        )
+    };
+    let of_status = |status: Value| content(json!({ "status": status }));
+    let allowed = json!({ "metadata": { "annotations": { names::ANNOTATION_ALLOW_MODE_CHANGE: "true" } } });
+    let plain = content(json!({}));
+    let cases = [
+        (None, Some(content(json!({}))), true),
+        (Some(plain.clone()), Some(content(json!({ "metadata": { "uid": "u2" } }))), true),
+        (Some(plain.clone()), Some(of_status(json!({ "readyToUse": true }))), false),
+        (Some(plain.clone()), Some(of_status(json!({ "snapshotHandle": "h" }))), true),
+        (Some(plain.clone()), Some(content(json!({ "spec": { "volumeSnapshotRef": { "uid": "s2" } } }))), true),
+        (Some(plain.clone()), Some(content(json!({ "spec": { "sourceVolumeMode": "Filesystem" } }))), true),
+        (Some(plain.clone()), Some(content(allowed)), true),
+        (Some(plain), None, true),
+    ];
+    for (old, new, expected) in cases {
+        assert_eq!(content_unblocks(&change(old.as_ref(), new.as_ref())), expected, "{old:?} -> {new:?}");
+    }
+}
+
+#[test]
 fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_it() {
     let rules = deletion::Rules { driver: DRIVER.into(), finalizer: names::FINALIZER_PROVISIONER, attaches: true };
     let volume = |phase: &str, patch: Value| {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use tracing::warn;
 
 use crate::cluster::{
-    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, Node, ObjectName, PersistentVolume,
-    PersistentVolumeClaim, source_key,
+    BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Change, CsiNode, IndexName, Node, ObjectName, ObjectReference,
+    PersistentVolume, PersistentVolumeClaim, source_key,
 };
 use crate::journal::Opened;
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
@@ -73,6 +73,17 @@ impl Queues {
                 queues.wake_users(&shared, "VolumeSnapshot", &ObjectName::of(snapshot));
             }
         });
+        if let Some(contents) = &known.contents {
+            let (queues, shared) = with();
+            controllers.on(contents, move |change| {
+                if predicates::content_unblocks(change)
+                    && let Some(content) = change.new.as_deref().or(change.old.as_deref())
+                {
+                    let ObjectReference { namespace, name, .. } = &content.snapshot_ref;
+                    queues.wake_users(&shared, "VolumeSnapshot", &ObjectName::namespaced(namespace, name));
+                }
+            });
+        }
         let Some((nodes, csi_nodes)) = &known.nodes else { return };
         let (queues, shared) = with();
         controllers.on(nodes, move |change| {

@@ -19,7 +19,7 @@ use super::content::across::Across;
 use super::content::context::{Context, Stores};
 use super::content::request::NameRule;
 use super::content::{triggers, waiting};
-use super::group::presence::Presence;
+use super::group::presence;
 use super::lane::{self, Lane, Shared};
 use super::names;
 
@@ -72,9 +72,8 @@ impl Snapshotter {
         lane::work(&cx, "Snapshots to take, look up and delete", &mut controllers);
         let groups = self.groups.as_ref().map(|stores| {
             let groups = self.groups(role, stores).context(role, &term, &self.section, &shared);
-            let presence = Arc::new(Presence::default());
-            controllers.also(serve_groups(role, &groups, &presence));
-            (groups, presence)
+            controllers.also(serve_groups(role, &groups));
+            groups
         });
         show(role, &cx, &shared, &mut controllers);
         controllers.show(role.board.facts(NAME, self.facts_of_groups(groups)));
@@ -124,14 +123,14 @@ impl Snapshotter {
 
     fn facts_of_groups(
         &self,
-        groups: Option<(Arc<Context<VolumeGroupSnapshotContent>>, Arc<Presence>)>,
+        groups: Option<Arc<Context<VolumeGroupSnapshotContent>>>,
     ) -> impl Fn() -> Vec<Fact> + Send + Sync + 'static {
         let is_per_node = self.section.node_deployment.enabled && self.section.group_snapshots;
         move || {
             let says = match &groups {
                 None if is_per_node => "off: the snapshot-controller assigns groups to no node".to_owned(),
                 None => "off: roles.snapshotter.groupSnapshots is false".to_owned(),
-                Some((cx, presence)) => presence.trouble(&cx.stores).unwrap_or_else(|| {
+                Some(cx) => presence::trouble(&cx.stores).unwrap_or_else(|| {
                     let says = if cx.rules.takes {
                         "taken and deleted by the driver"
                     } else {
@@ -150,9 +149,8 @@ impl Snapshotter {
 fn serve_groups(
     role: &RoleContext,
     cx: &Arc<Context<VolumeGroupSnapshotContent>>,
-    presence: &Arc<Presence>,
 ) -> impl Future<Output = Result<(), RoleError>> + Send + 'static {
-    let (board, cx, presence) = (role.board.clone(), Arc::clone(cx), Arc::clone(presence));
+    let (board, cx) = (role.board.clone(), Arc::clone(cx));
     async move {
         let term = cx.scope.term.clone();
         if term.unless_over(cx.stores.synced()).await.is_err() {
@@ -163,7 +161,7 @@ fn serve_groups(
         triggers::follow_members(&cx, &mut controllers);
         controllers.task("groups", {
             let cx = Arc::clone(&cx);
-            async move { presence.follow(&cx.scope, &cx.stores, || triggers::look_at_all(&cx)).await }
+            async move { presence::follow(&cx.stores, || triggers::look_at_all(&cx)).await }
         });
         controllers.serve().await
     }

@@ -63,8 +63,12 @@ impl Scene {
         };
         let status = json!({"volumeGroupSnapshotHandle": "h", "readyToUse": ready, "creationTime": "2026-01-01T00:00:00Z",
             "volumeSnapshotInfoList": [info("a"), info("b")]});
+        self.say(&status);
+    }
+
+    fn say(&mut self, status: &Value) {
         let content = self.content();
-        assert!(self.actors.cluster.change_status(GROUP_CONTENTS, &content, &status));
+        assert!(self.actors.cluster.change_status(GROUP_CONTENTS, &content, status));
         self.actors.settle();
     }
 }
@@ -89,6 +93,16 @@ fn a_group_gets_its_content_and_its_members_are_made_and_filled() {
         scene.sidecar(true);
         assert_eq!(scene.all(GROUPS)[0]["status"]["readyToUse"], true);
     }
+}
+
+#[test]
+fn members_are_made_of_the_handles_of_the_oldest_version() {
+    let mut scene = Scene::new("v1beta1");
+    let pair = |name: &str| json!({"volumeHandle": format!("v-{name}"), "snapshotHandle": format!("s-{name}")});
+    scene.say(&json!({"volumeGroupSnapshotHandle": "h", "readyToUse": true, "creationTime": "2026-01-01T00:00:00Z",
+        "volumeSnapshotHandlePairList": [pair("a"), pair("b")]}));
+    let handles: Vec<_> = scene.all(CONTENTS).iter().map(|it| text(it, "/status/snapshotHandle").to_owned()).collect();
+    assert_eq!((handles.len(), handles.contains(&"s-a".to_owned())), (2, true), "{handles:?}");
 }
 
 #[test]

@@ -151,7 +151,9 @@ fn tell(cluster: &Cluster, group: &Value, content: &Value) {
 fn make_members(cluster: &Cluster, group: &Value, content: &Value) {
     let handle = text(content, "/status/volumeGroupSnapshotHandle");
     let (namespace, _) = place(group);
-    for info in list(content, "/status/volumeSnapshotInfoList").iter().filter(|_| !handle.is_empty()) {
+    let lists = ["/status/volumeSnapshotInfoList", "/status/volumeSnapshotHandlePairList"];
+    let infos = lists.into_iter().flat_map(|path| list(content, path));
+    for info in infos.filter(|_| !handle.is_empty()) {
         let hash = hash(uid(group), text(info, "/volumeHandle"));
         let (of_content, of_snapshot) = (format!("snapcontent-{hash}"), format!("snapshot-{hash}"));
         let Some(member) = cluster.one(CONTENTS, "", &of_content) else {

@@ -165,17 +165,11 @@ async fn s17_the_secrets_of_a_group_are_the_annotations_and_for_looks_the_classe
 
 #[tokio::test]
 async fn s35_ns15_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not() {
-    for version in [None, Some("v1beta1")] {
-        let world = World::snapshotting(|_| {}).await;
-        if let Some(version) = version {
-            api(&world).install(&format!("{GROUPS}/{version}"));
-        }
-        let daemon = world.snapshotter(json!({})).await;
-        let cut = world.cut_anew("cut").await;
-        world.ready(&cut).await;
-        let says = if version.is_some() { "v1beta1 alone" } else { "has no VolumeGroupSnapshotContents" };
-        world.page_names(&daemon, &[says]).await;
-    }
+    let world = World::snapshotting(|_| {}).await;
+    let daemon = world.snapshotter(json!({})).await;
+    let cut = world.cut_anew("cut").await;
+    world.ready(&cut).await;
+    world.page_names(&daemon, &["has no VolumeGroupSnapshotContents"]).await;
     let off = World::snapshotting(|_| {}).await;
     let daemon = off.snapshotter(json!({"groupSnapshots": false})).await;
     off.page_names(&daemon, &["roles.snapshotter.groupSnapshots is false"]).await;

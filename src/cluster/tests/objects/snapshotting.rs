@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::keys;
 use crate::cluster::objects::{
-    BY_CLASS, BY_HANDLE, Cached, Fields, GroupSource, Object, ObjectReference, VolumeGroupSnapshotClass,
-    VolumeGroupSnapshotContent, VolumeSnapshotClass, VolumeSnapshotContent,
+    BY_CLASS, BY_HANDLE, Cached, Fields, GroupMember, GroupSource, MemberList, Object, ObjectReference,
+    VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 
 fn read<K: Cached>(object: &Value) -> K {
@@ -124,8 +124,23 @@ fn url<K: Object>() -> String {
 }
 
 #[test]
-fn a_group_is_the_same_by_either_version_and_a_foreign_one_is_known_to_be_foreign() {
-    assert_eq!(VolumeGroupSnapshotContent::VERSIONS, ["v1", "v1beta2"]);
+fn the_oldest_version_of_a_group_lists_handles_alone() {
+    let mut old = group("demo");
+    old["apiVersion"] = json!("groupsnapshot.storage.k8s.io/v1beta1");
+    old["status"] = json!({ "volumeSnapshotHandlePairList": [{ "volumeHandle": "v1", "snapshotHandle": "s1" }] });
+    let old: VolumeGroupSnapshotContent = read(&old);
+    let member = GroupMember { volume_handle: "v1".into(), snapshot_handle: "s1".into(), ..GroupMember::default() };
+    assert_eq!((old.status.unwrap().members, old.member_list), (vec![member], MemberList::HandlePairs));
+    for (version, list) in [("v1", MemberList::Infos), ("v1beta2", MemberList::Infos)] {
+        let mut new = group("demo");
+        new["apiVersion"] = json!(format!("groupsnapshot.storage.k8s.io/{version}"));
+        assert_eq!(read::<VolumeGroupSnapshotContent>(&new).member_list, list);
+    }
+}
+
+#[test]
+fn a_group_is_the_same_by_any_version_and_a_foreign_one_is_known_to_be_foreign() {
+    assert_eq!(VolumeGroupSnapshotContent::VERSIONS, ["v1", "v1beta2", "v1beta1"]);
     assert_eq!(VolumeGroupSnapshotClass::VERSIONS, VolumeGroupSnapshotContent::VERSIONS);
     let foreign: VolumeGroupSnapshotContent = read(&group("other"));
     assert_eq!(

@@ -92,10 +92,11 @@ impl Content for VolumeGroupSnapshotContent {
             learnt.push(("creationTime", json!(rfc3339(found.creation_time))));
         }
         let stored = status.map(|status| status.members.as_slice()).unwrap_or_default();
-        let members = if stored.is_empty() { found.members.clone() } else { refreshed(stored, &found.members) };
+        let told: Vec<GroupMember> = found.members.iter().map(|member| self.member_list.entry(member)).collect();
+        let members = if stored.is_empty() { told } else { refreshed(stored, &told) };
         // The members of a group that was there before have contents of their own already, which people have made.
         if matches!(self.source, GroupSource::Volumes(_)) && members != stored {
-            learnt.push(("volumeSnapshotInfoList", members.iter().map(to_json).collect()));
+            learnt.push((self.member_list.name(), members.iter().map(to_json).collect()));
         }
         learnt
     }

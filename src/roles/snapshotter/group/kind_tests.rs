@@ -32,6 +32,21 @@ fn s22_an_answer_is_the_whole_status_at_first() {
 }
 
 #[test]
+fn s22_the_oldest_version_is_told_the_handles_alone() {
+    let old = json!({ "apiVersion": "groupsnapshot.storage.k8s.io/v1beta1" });
+    let all = operations(filled(&content(old.clone()), &found()));
+    let pair =
+        |number: u8| json!({ "volumeHandle": format!("vol-{number}"), "snapshotHandle": format!("snap-{number}") });
+    let status = &all[2]["value"];
+    assert_eq!(status["volumeSnapshotHandlePairList"], json!([pair(1), pair(2)]));
+    assert_eq!(status.get("volumeSnapshotInfoList"), None);
+    let mut stored = old;
+    stored["status"] = status.clone();
+    let stored = content(stored);
+    assert_eq!((filled(&stored, &found()), stored.members()), (None, vec!["snap-1".into(), "snap-2".into()]));
+}
+
+#[test]
 fn s51_members_are_refreshed_while_the_group_is_not_ready() {
     let looked_up = |members: Vec<GroupMember>, is_ready| {
         let found = Found { is_ready, members, ..found() };

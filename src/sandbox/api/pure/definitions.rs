@@ -17,9 +17,8 @@ pub fn schema(resource: &Resource) -> Option<&'static Value> {
         ("snapshot.storage.k8s.io", "volumesnapshotclasses") => &CLASSES,
         ("snapshot.storage.k8s.io", "volumesnapshotcontents") => &CONTENTS,
         ("snapshot.storage.k8s.io", "volumesnapshots") => &SNAPSHOTS,
-        // `v1beta1` has another schema, which no client here reads.
-        (GROUPS, _) if resource.version == "v1beta1" => return None,
         (GROUPS, "volumegroupsnapshotclasses") => &GROUP_CLASSES,
+        (GROUPS, "volumegroupsnapshotcontents") if resource.version == "v1beta1" => &OLD_GROUP_CONTENTS,
         (GROUPS, "volumegroupsnapshotcontents") => &GROUP_CONTENTS,
         (GROUPS, "volumegroupsnapshots") => &GROUP_SNAPSHOTS,
         _ => return None,
@@ -131,6 +130,18 @@ static GROUP_CONTENTS: LazyLock<Value> = LazyLock::new(|| {
     schema
 });
 
+/// The same in `v1beta1`, with another list of members. Its fields may change: no client here changes them.
+static OLD_GROUP_CONTENTS: LazyLock<Value> = LazyLock::new(|| {
+    let mut schema = GROUP_CONTENTS.clone();
+    let mut pair = object(&json!({"snapshotHandle": text(), "volumeHandle": text()}));
+    pair["required"] = json!(["snapshotHandle", "volumeHandle"]);
+    if let Some(Value::Object(status)) = schema.pointer_mut("/properties/status/properties") {
+        status.remove("volumeSnapshotInfoList");
+        status.insert("volumeSnapshotHandlePairList".to_owned(), json!({"type": "array", "items": pair}));
+    }
+    schema
+});
+
 static GROUP_SNAPSHOTS: LazyLock<Value> = LazyLock::new(|| {
     let class = "volumeGroupSnapshotClassName must not be the empty string when set";
     let expression = object(&json!({"key": text(), "operator": text(), "values": texts()}));
@@ -230,7 +241,7 @@ mod tests {
     #[test]
     fn only_kinds_that_are_installed_have_a_definition() {
         let defined: Vec<_> = RESOURCES.iter().filter(|it| schema(it).is_some()).collect();
-        assert!(defined.iter().all(|it| it.optional) && defined.len() == 9);
+        assert!(defined.iter().all(|it| it.optional) && defined.len() == 12);
         for resource in defined {
             let has_status = schema(resource).unwrap().pointer("/properties/status").is_some();
             assert_eq!(has_status, resource.has_status, "{}", resource.plural);
@@ -238,10 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_of_groups_have_one_schema() {
+    fn the_versions_of_groups_have_one_schema_but_for_the_list_of_members() {
         for plural in ["volumegroupsnapshotclasses", "volumegroupsnapshotcontents", "volumegroupsnapshots"] {
             let of = |version| super::super::resources::find(GROUPS, version, plural).and_then(schema);
-            assert!(of("v1").is_some() && of("v1") == of("v1beta2") && of("v1beta1").is_none(), "{plural}");
+            let is_old_the_same = of("v1") == of("v1beta1");
+            assert!(of("v1").is_some() && of("v1") == of("v1beta2") && of("v1beta1").is_some(), "{plural}");
+            assert_eq!(is_old_the_same, plural != "volumegroupsnapshotcontents");
         }
     }
 }

@@ -15,7 +15,7 @@ pub enum WaitsFor {
     Claim,
     /// The snapshot.
     Snapshot,
-    /// The snapshot's content, which is not watched.
+    /// The snapshot's content, which is watched only where the snapshotter is hosted, too.
     Content,
     /// The claim that is cloned.
     Source,
