@@ -19,13 +19,14 @@ pub(crate) fn this() -> Machine {
         text.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start_matches([':', ' ', '\t']).to_owned()))
     };
     let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
-    let programs = ["kube-apiserver", "csi-attacher", "csi-provisioner", "csi-resizer"].map(|program| {
-        let file = programs::find(program);
-        let folder = file.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
-        let version = folder.to_string_lossy().into_owned();
-        let version = version.split('-').find(|part| part.starts_with('v')).unwrap_or("of the path").to_owned();
-        format!("{program} {version}")
-    });
+    let programs =
+        ["kube-apiserver", "csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"].map(|program| {
+            let file = programs::find(program);
+            let folder = file.parent().and_then(|folder| folder.file_name()).unwrap_or_default();
+            let version = folder.to_string_lossy().into_owned();
+            let version = version.split('-').find(|part| part.starts_with('v')).unwrap_or("of the path").to_owned();
+            format!("{program} {version}")
+        });
     Machine {
         cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
         processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),

@@ -206,7 +206,8 @@ fn a_line_says_what_it_is_of() {
     has(
         "| fail-over, SIGKILL of the leader | 14.0 s | 14.5 s (12.0 s – 17.0 s) | 1.04× | ≤ 16.0 s, each | **missed** | 1 / 2 b |",
     );
-    assert!(table.contains("**a**: 2026-01-01 10:00:00 UTC") && table.contains("`just compare --two`"), "{table}");
+    let told = report::table::occasions(&document);
+    assert!(told.contains("**a**: 2026-01-01 10:00:00 UTC") && told.contains("`just compare --two`"), "{told}");
 }
 
 #[test]
@@ -295,10 +296,9 @@ fn the_published_results_can_be_read_and_every_run_has_its_occasion() {
         assert!(document.occasions.contains_key(&run.occasion), "{} of {} has none", run.scenario, run.contender);
     }
     let table = std::fs::read_to_string(folder.join("table.md")).unwrap();
-    assert!(
-        table.starts_with(&report::table::figures(&document, &lines(&document.runs))),
-        "`just compare --report` writes it"
-    );
+    let (occasions, figures) =
+        (report::table::occasions(&document), report::table::figures(&document, &lines(&document.runs)));
+    assert!(table.starts_with(&(occasions + &figures)), "`just compare --report` writes it");
 }
 
 /// Both documents have what `just compare` would write into them: every row of the front page was measured.

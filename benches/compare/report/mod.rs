@@ -92,7 +92,8 @@ impl Document {
     pub(crate) fn write(&self, folder: &Path, is_published: bool) -> String {
         std::fs::create_dir_all(folder).unwrap();
         let lines = lines::lines(&self.runs);
-        let table = format!("{}{}", table::figures(self, &lines), table::requests(&self.runs));
+        let (occasions, figures) = (table::occasions(self), table::figures(self, &lines));
+        let table = format!("{occasions}{figures}{}", table::requests(&self.runs));
         std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(self).unwrap() + "\n").unwrap();
         std::fs::write(folder.join("table.md"), &table).unwrap();
         std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();

@@ -8,7 +8,16 @@ use super::spread::Spread;
 use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM_TUNED, US, US_APART};
 use crate::run::{Occasion, Run};
 
-/// The comparison as Markdown: on which occasions, and every line with the number of its measurements and its occasion.
+/// On which occasions the lines were measured, as Markdown.
+pub(crate) fn occasions(document: &Document) -> String {
+    let mut text = String::new();
+    for (number, (name, occasion)) in document.occasions.iter().enumerate() {
+        let _ = writeln!(text, "- {}", occasion_of(document, letter(number), name, occasion));
+    }
+    text + "\n"
+}
+
+/// The comparison as Markdown: every line with the number of its measurements and the letter of its occasion.
 pub(crate) fn figures(document: &Document, lines: &[Line]) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -16,10 +25,7 @@ pub(crate) fn figures(document: &Document, lines: &[Line]) -> String {
         "Median, and range in brackets, of *n* measurements (theirs / ours where they are not as many), contenders in turn, etcd \
          without fsync.\n"
     );
-    for (number, (name, occasion)) in document.occasions.iter().enumerate() {
-        let _ = writeln!(text, "- {}", occasion_of(document, letter(number), name, occasion));
-    }
-    let _ = writeln!(text, "\n| figure | Go sidecar | csi-control-plane | ratio | target | | n |");
+    let _ = writeln!(text, "| figure | Go sidecar | csi-control-plane | ratio | target | | n |");
     let _ = writeln!(text, "|---|---:|---:|---:|---:|---|---|");
     for line in lines {
         let cut = line.cut.map(|after| format!(", cut after {after:.0} s")).unwrap_or_default();
