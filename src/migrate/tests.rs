@@ -136,7 +136,7 @@ fn every_fault_is_told_at_once_with_its_container_and_flag() {
         [
             (&*format!("{place}--csi-address"), "$(NONE), which is no variable of the container", true),
             (&*format!("{place}--timeout"), "\"soon\"", true),
-            (&*format!("{place}--leader-electoin"), "an unknown flag", true),
+            (&*format!("{place}--leader-electoin"), "an unknown flag: did you mean --leader-election?", true),
             (&*format!("{place}--worker-threads"), "\"many\"", true),
             (&*format!("{place}--feature-gates"), "\"X\"", true),
         ]
