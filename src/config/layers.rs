@@ -10,6 +10,9 @@ use crate::process::Fault;
 
 const DEFAULT: &str = "default";
 
+/// What layers are checked against: the schema, and the roles that it is of.
+type Known<'a> = (&'a Value, &'a [RoleSection]);
+
 /// One layer without a fault, and what messages call it.
 struct Layer {
     origin: String,
@@ -41,7 +44,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let mut figment = Figment::from(Layer { origin: DEFAULT.to_owned(), tree: defaults });
     for file in sources.base.iter().chain(file) {
-        figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, &schema, faults) });
+        figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, (&schema, roles), faults) });
     }
     // In the order of their names, so that `…_CSI__TIMEOUT` stands over `…_CSI`.
     for (name, text) in &sources.environment {
@@ -49,7 +52,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
             let origin = format!("environment variable {}", variable.name);
             let mut tree = variable.tree(&schema);
             let before = faults.len();
-            note(&schema, &mut tree, faults, |_| origin.clone());
+            note((&schema, roles), &mut tree, faults, |_| origin.clone());
             if let Some(meant) = variable.meant(&schema) {
                 for fault in faults.iter_mut().skip(before).filter(|fault| fault.found == shape::UNKNOWN_KEY) {
                     fault.allowed = format!("did you mean the variable {meant}?");
@@ -61,7 +64,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     for FlagSetting { flag, key, value } in &sources.flags {
         let leaf = value.clone();
         let mut tree = key.rsplit('.').fold(leaf, |value, key| json!({ key: value }));
-        note(&schema, &mut tree, faults, |_| flag.clone());
+        note((&schema, roles), &mut tree, faults, |_| flag.clone());
         figment = figment.merge(Layer { origin: flag.clone(), tree });
     }
     let tagged = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
@@ -69,7 +72,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     Merged { tree, tagged, figment, file }
 }
 
-fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
+fn read_file(file: &File, known: Known<'_>, faults: &mut Vec<Fault>) -> Value {
     let mut tree = match yaml::parse(&file.text) {
         Ok(tree) => tree,
         Err(error) => {
@@ -86,7 +89,7 @@ fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
             origin: Some(format!("{}:{}", file.name, line(1))),
         });
     }
-    note(schema, &mut tree.value, faults, |path| locate(file, path));
+    note(known, &mut tree.value, faults, |path| locate(file, path));
     tree.value
 }
 
@@ -105,8 +108,8 @@ fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
 }
 
 /// Takes what does not fit out of a layer.
-fn note(schema: &Value, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
-    faults.extend(shape::check(schema, tree).into_iter().map(|finding| Fault {
+fn note((schema, roles): Known<'_>, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
+    faults.extend(shape::check(schema, roles, tree).into_iter().map(|finding| Fault {
         origin: Some(origin(&finding.path)),
         key: finding.path.join("."),
         found: finding.found,

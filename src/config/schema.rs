@@ -5,6 +5,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::Config;
+use super::sidecar::Sidecar;
 use crate::process::{Fault, Faults, Section};
 
 /// A role's section as the loader needs it: without its type.
@@ -15,6 +16,7 @@ pub struct RoleSection {
     schema: fn(&mut SchemaGenerator) -> Schema,
     complete: fn(&str, Value, &mut Faults) -> Value,
     warnings: Warnings,
+    pub(super) sidecar: Option<&'static Sidecar>,
 }
 
 /// Values of a role's complete section that are allowed and probably not intended, also beside the rest of the file.
@@ -23,7 +25,13 @@ pub type Warnings = fn(&Value, &Config) -> Vec<String>;
 impl RoleSection {
     /// The section `T` at `roles.<name>`.
     pub const fn of<T: Section>(name: &'static str) -> Self {
-        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new() }
+        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new(), sidecar: None }
+    }
+
+    /// The same with the sidecar that the role replaces: an unknown key that is the name of its flag is answered with the key.
+    #[must_use]
+    pub const fn with_sidecar(self, sidecar: Option<&'static Sidecar>) -> Self {
+        Self { sidecar, ..self }
     }
 
     /// The same with warnings.

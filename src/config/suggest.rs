@@ -11,6 +11,11 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
         .map(|(_, candidate)| candidate)
 }
 
+/// Whether two words differ in nothing but what people mix up.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    plain(one) == plain(other)
+}
+
 /// Without what people mix up: case and word separators.
 fn plain(word: &str) -> Vec<char> {
     word.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).flat_map(char::to_lowercase).take(64).collect()

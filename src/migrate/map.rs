@@ -136,7 +136,7 @@ impl Reader<'_> {
                     &format!("it is the command `{verb}`, not an option of `run`"),
                 );
             }
-            Now::Key(key) => self.meant(key, flag.note, given, meaning(flag, &given.value)),
+            Now::Key(key) => self.meant(key, flag.difference(), given, meaning(flag, &given.value)),
         }
     }
 
@@ -163,7 +163,6 @@ impl Reader<'_> {
             }
             Meaning::Key(value) => {
                 let fate = FlagFate::Mapped { key: key.to_owned(), value: value.clone() };
-                let note = if note.starts_with("same default") && !note.contains(';') { "" } else { note };
                 self.line(&given.written, fate, note);
                 let (container, given) = (self.container.to_owned(), given.written.clone());
                 self.read.settings.push(Setting { key: key.to_owned(), value, container, given });
