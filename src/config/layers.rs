@@ -5,7 +5,7 @@ use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde_json::{Map, Value, json};
 
 use super::environment::variable;
-use super::{Config, File, FlagSetting, RoleSection, Sources, schema, shape, yaml};
+use super::{Config, File, FlagSetting, RoleSection, Sources, manifest, schema, shape, yaml};
 use crate::process::Fault;
 
 const DEFAULT: &str = "default";
@@ -80,6 +80,11 @@ fn read_file(file: &File, known: Known<'_>, faults: &mut Vec<Fault>) -> Value {
             return json!({});
         }
     };
+    if let Some((found, allowed)) = manifest::instead(&tree.value) {
+        let origin = Some(locate(file, &[manifest::KIND.to_owned()]));
+        faults.push(Fault { key: String::new(), found, allowed, origin });
+        return json!({});
+    }
     for path in &tree.duplicates {
         let line = |nth| yaml::locate(&file.text, path, nth).unwrap_or_default();
         faults.push(Fault {
@@ -99,6 +104,14 @@ fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
     if let Some(location) = error.location() {
         origin = format!("{}:{}:{}", file.name, location.line(), location.column());
         let line = file.text.lines().nth(location.line().saturating_sub(1)).unwrap_or_default();
+        if line.chars().nth(location.column().saturating_sub(1)) == Some('\t') {
+            let before = line.trim();
+            let before =
+                if before.is_empty() { String::new() } else { format!(", before `{}`", shape::shorten(before)) };
+            found = format!("a tab at line {}, column {}{before}", location.line(), location.column());
+            let allowed = "spaces only: YAML takes no tab in an indentation".to_owned();
+            return Fault { key: String::new(), found, allowed, origin: Some(origin) };
+        }
         if !line.trim().is_empty() {
             found = format!("`{}`: ", shape::shorten(line.trim()));
         }

@@ -23,6 +23,7 @@ pub mod defaults;
 mod environment;
 pub mod flags;
 mod layers;
+mod manifest;
 mod renamed;
 mod runtime;
 mod schema;
