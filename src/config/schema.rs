@@ -1,5 +1,7 @@
 //! The JSON Schema of the whole file, and what the loader knows of a role's section.
 
+use std::collections::BTreeMap;
+
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -20,7 +22,16 @@ pub struct RoleSection {
 }
 
 /// Values of a role's complete section that are allowed and probably not intended, also beside the rest of the file.
-pub type Warnings = fn(&Value, &Config) -> Vec<String>;
+pub type Warnings = fn(&Value, Rest<'_>) -> Vec<String>;
+
+/// The rest of the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Rest<'a> {
+    /// The sections of the services.
+    pub config: &'a Config,
+    /// The sections of the enabled roles, complete.
+    pub roles: &'a BTreeMap<&'static str, Value>,
+}
 
 impl RoleSection {
     /// The section `T` at `roles.<name>`.
@@ -41,8 +52,8 @@ impl RoleSection {
     }
 
     /// What is allowed in this complete section, and probably not intended.
-    pub(super) fn warnings(&self, section: &Value, config: &Config) -> Vec<String> {
-        (self.warnings)(section, config)
+    pub(super) fn warnings(&self, section: &Value, rest: Rest<'_>) -> Vec<String> {
+        (self.warnings)(section, rest)
     }
 
     /// Gives a value of [`Loaded::roles`](super::Loaded::roles) its type. It was checked when it was loaded, so this
