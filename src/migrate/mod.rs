@@ -355,7 +355,7 @@ fn files(
     }
     advice::replicas(&found.workload, &mut report.notes);
     report.notes.extend(advice::owner(&found.workload));
-    if found.told.iter().all(|container| container.kept.is_none()) {
+    if found.told.iter().all(|container| container.kept.is_none()) && found.hints().next().is_none() {
         report.notes.push(NO_SIDECAR.to_owned());
     }
     let steps = Steps {
