@@ -193,7 +193,7 @@ fn man(folder: &Path) -> anyhow::Result<()> {
 
 /// Rewrites a workload. If the documents go to the standard output, the report goes to the standard error stream.
 fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
-    let Outcome { report, files } = migrate::migrate(&Wanted {
+    let outcome = migrate::migrate(&Wanted {
         manifests: manifests(&wanted.files)?,
         driver: wanted.driver_name.clone(),
         namespace: wanted.namespace.clone(),
@@ -206,13 +206,15 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         folder: wanted.out.as_ref().map(|folder| folder.display().to_string()),
         lenient: wanted.lenient,
     });
+    let faults = outcome.faults_text();
+    let Outcome { report, files } = outcome;
     if let (Some(folder), Some(files)) = (&wanted.out, &files)
         && let Err(error) = write_new(folder, files)
     {
         return Ok(Err(error));
     }
     // What is wrong comes first: the report may be long.
-    complain(&report.faults_text());
+    complain(&faults);
     let documents = files.as_ref().filter(|_| wanted.out.is_none());
     match wanted.output {
         Output::Json => {

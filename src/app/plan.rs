@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
+use crate::process::wrap;
 use crate::roles::{Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring};
 
 use super::lease_group::ActiveRole;
@@ -203,11 +204,13 @@ fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.driver == UNKNOWN_DRIVER, self.cluster) {
-            (true, true) => writeln!(
-                f,
-                "driver   not known: give --driver-name NAME. {UNKNOWN_DRIVER} stands for it, and the rights are on all Leases and \
-                 journals of the namespace"
-            )?,
+            (true, true) => {
+                let text = format!(
+                    "not known: give --driver-name NAME. {UNKNOWN_DRIVER} stands for it, and the rights are on all Leases and journals of \
+                     the namespace"
+                );
+                f.write_str(&wrap("driver   ", "         ", &text))?;
+            }
             (true, false) => writeln!(f, "driver   not known: the daemon asks the driver")?,
             (false, _) => writeln!(f, "driver   {}", self.driver)?,
         }
@@ -227,7 +230,9 @@ impl fmt::Display for Plan {
         for rule in &self.rules {
             let group = if rule.api_group.is_empty() { String::new() } else { format!(".{}", rule.api_group) };
             let verbs = rule.verbs.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-            writeln!(f, "right    {:<40} {verbs:<24} {}", format!("{}{group}", rule.resource), rule.reason)?;
+            writeln!(f, "right    {:<40} {verbs}", format!("{}{group}", rule.resource))?;
+            // A long reason beside the columns would need a wider terminal than most are.
+            f.write_str(&wrap("           ", "           ", &rule.reason))?;
         }
         write!(f, "\n{}", self.manifests)
     }
@@ -237,6 +242,7 @@ impl fmt::Display for Plan {
 mod tests {
     use super::*;
     use crate::config::{self, File, Sources};
+    use crate::process::WIDTH;
     use crate::roles;
 
     fn loaded(text: &str) -> Loaded {
@@ -248,6 +254,25 @@ mod tests {
     fn names_for(roles: &str) -> Vec<String> {
         let manifests = Plan::of(&loaded(&format!("roles: {roles}")), "demo", None).unwrap().manifests;
         manifests.lines().filter_map(|line| Some(line.strip_prefix("  name: ")?.to_owned())).collect()
+    }
+
+    #[test]
+    fn the_plan_fits_a_terminal_and_keeps_every_word_of_a_reason() {
+        for (roles, driver) in [
+            ("{attacher: {}, provisioner: {}, resizer: {}, snapshotter: {}}", Some("demo.csi")),
+            ("{provisioner: {nodeDeployment: {enabled: true}}}", None),
+        ] {
+            let plan = Plan::make(&loaded(&format!("roles: {roles}")), driver, None).unwrap();
+            let text = plan.to_string();
+            // A list of names is one line of a manifest.
+            for line in text.lines().filter(|line| !line.contains("resourceNames: [")) {
+                assert!(line.chars().count() <= WIDTH, "{line}");
+            }
+            let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            for rule in &plan.rules {
+                assert!(words.contains(&rule.reason), "{}", rule.reason);
+            }
+        }
     }
 
     #[test]
@@ -276,12 +301,14 @@ mod tests {
 
     #[test]
     fn a_driver_without_a_known_name_is_said_to_be_one_and_its_rights_are_wide_only_where_there_are_any() {
-        let first_line = |roles: &str| {
+        let first_words = |roles: &str| {
             let plan = Plan::of_some_driver(&loaded(&format!("roles: {roles}")), None).unwrap();
-            plan.to_string().lines().next().unwrap().to_owned()
+            let text = plan.to_string();
+            let end = text.find("\nrole ").unwrap();
+            text[..end].split_whitespace().collect::<Vec<_>>().join(" ")
         };
-        assert!(first_line("{attacher: {}}").ends_with("the rights are on all Leases and journals of the namespace"));
-        assert_eq!(first_line("{liveness: {}}"), "driver   not known: the daemon asks the driver");
+        assert!(first_words("{attacher: {}}").ends_with("the rights are on all Leases and journals of the namespace"));
+        assert_eq!(first_words("{liveness: {}}"), "driver not known: the daemon asks the driver");
     }
 
     #[test]

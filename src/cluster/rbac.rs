@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::names;
-use crate::process::yaml;
+use crate::process::{wrap, yaml};
 
 /// Where a right is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -182,8 +182,8 @@ fn written(rule: &Rule) -> String {
         format!("    resourceNames: [{}]\n", quoted(&rule.resource_names))
     };
     format!(
-        "  # {}\n  - apiGroups: [{}]\n    resources: [{}]\n{names}    verbs: [{}]\n",
-        rule.reason,
+        "{}  - apiGroups: [{}]\n    resources: [{}]\n{names}    verbs: [{}]\n",
+        wrap("  # ", "  # ", &rule.reason),
         yaml::quoted(&rule.api_group),
         yaml::quoted(&rule.resource),
         quoted(&rule.verbs)

@@ -47,6 +47,11 @@ impl Flag {
             Now::Verb(_) | Now::Gone => None,
         }
     }
+
+    /// What differs from the flag, or why there is no key; empty where nothing differs.
+    pub fn difference(&self) -> &'static str {
+        if self.note.starts_with("same default") && !self.note.contains(';') { "" } else { self.note }
+    }
 }
 
 /// The level that stands for a sidecar's `--v`. The modules of others stay at `info`: their details are of no use to people who

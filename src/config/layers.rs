@@ -5,10 +5,13 @@ use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde_json::{Map, Value, json};
 
 use super::environment::variable;
-use super::{Config, File, FlagSetting, RoleSection, Sources, schema, shape, yaml};
+use super::{Config, File, FlagSetting, RoleSection, Sources, manifest, schema, shape, yaml};
 use crate::process::Fault;
 
 const DEFAULT: &str = "default";
+
+/// What layers are checked against: the schema, and the roles that it is of.
+type Known<'a> = (&'a Value, &'a [RoleSection]);
 
 /// One layer without a fault, and what messages call it.
 struct Layer {
@@ -41,7 +44,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
     let mut figment = Figment::from(Layer { origin: DEFAULT.to_owned(), tree: defaults });
     for file in sources.base.iter().chain(file) {
-        figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, &schema, faults) });
+        figment = figment.merge(Layer { origin: file.name.clone(), tree: read_file(file, (&schema, roles), faults) });
     }
     // In the order of their names, so that `…_CSI__TIMEOUT` stands over `…_CSI`.
     for (name, text) in &sources.environment {
@@ -49,7 +52,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
             let origin = format!("environment variable {}", variable.name);
             let mut tree = variable.tree(&schema);
             let before = faults.len();
-            note(&schema, &mut tree, faults, |_| origin.clone());
+            note((&schema, roles), &mut tree, faults, |_| origin.clone());
             if let Some(meant) = variable.meant(&schema) {
                 for fault in faults.iter_mut().skip(before).filter(|fault| fault.found == shape::UNKNOWN_KEY) {
                     fault.allowed = format!("did you mean the variable {meant}?");
@@ -61,7 +64,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     for FlagSetting { flag, key, value } in &sources.flags {
         let leaf = value.clone();
         let mut tree = key.rsplit('.').fold(leaf, |value, key| json!({ key: value }));
-        note(&schema, &mut tree, faults, |_| flag.clone());
+        note((&schema, roles), &mut tree, faults, |_| flag.clone());
         figment = figment.merge(Layer { origin: flag.clone(), tree });
     }
     let tagged = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
@@ -69,7 +72,7 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
     Merged { tree, tagged, figment, file }
 }
 
-fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
+fn read_file(file: &File, known: Known<'_>, faults: &mut Vec<Fault>) -> Value {
     let mut tree = match yaml::parse(&file.text) {
         Ok(tree) => tree,
         Err(error) => {
@@ -77,6 +80,11 @@ fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
             return json!({});
         }
     };
+    if let Some((found, allowed)) = manifest::instead(&tree.value) {
+        let origin = Some(locate(file, &[manifest::KIND.to_owned()]));
+        faults.push(Fault { key: String::new(), found, allowed, origin });
+        return json!({});
+    }
     for path in &tree.duplicates {
         let line = |nth| yaml::locate(&file.text, path, nth).unwrap_or_default();
         faults.push(Fault {
@@ -86,7 +94,7 @@ fn read_file(file: &File, schema: &Value, faults: &mut Vec<Fault>) -> Value {
             origin: Some(format!("{}:{}", file.name, line(1))),
         });
     }
-    note(schema, &mut tree.value, faults, |path| locate(file, path));
+    note(known, &mut tree.value, faults, |path| locate(file, path));
     tree.value
 }
 
@@ -96,6 +104,14 @@ fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
     if let Some(location) = error.location() {
         origin = format!("{}:{}:{}", file.name, location.line(), location.column());
         let line = file.text.lines().nth(location.line().saturating_sub(1)).unwrap_or_default();
+        if line.chars().nth(location.column().saturating_sub(1)) == Some('\t') {
+            let before = line.trim();
+            let before =
+                if before.is_empty() { String::new() } else { format!(", before `{}`", shape::shorten(before)) };
+            found = format!("a tab at line {}, column {}{before}", location.line(), location.column());
+            let allowed = "spaces only: YAML takes no tab in an indentation".to_owned();
+            return Fault { key: String::new(), found, allowed, origin: Some(origin) };
+        }
         if !line.trim().is_empty() {
             found = format!("`{}`: ", shape::shorten(line.trim()));
         }
@@ -105,8 +121,8 @@ fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
 }
 
 /// Takes what does not fit out of a layer.
-fn note(schema: &Value, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
-    faults.extend(shape::check(schema, tree).into_iter().map(|finding| Fault {
+fn note((schema, roles): Known<'_>, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
+    faults.extend(shape::check(schema, roles, tree).into_iter().map(|finding| Fault {
         origin: Some(origin(&finding.path)),
         key: finding.path.join("."),
         found: finding.found,

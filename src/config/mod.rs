@@ -23,6 +23,8 @@ pub mod defaults;
 mod environment;
 pub mod flags;
 mod layers;
+mod manifest;
+mod renamed;
 mod runtime;
 mod schema;
 mod shape;
@@ -49,7 +51,7 @@ use crate::telemetry::TelemetrySection;
 
 pub use environment::{FILE_VARIABLE, PREFIX};
 pub use runtime::RuntimeSection;
-pub use schema::{RoleSection, Warnings};
+pub use schema::{Rest, RoleSection, Warnings};
 
 /// Every section that is not a role's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -270,9 +272,10 @@ fn warnings(config: &Config, enabled: &BTreeMap<&'static str, Value>, roles: &[R
     if config.diagnostics.listen.is_none() {
         warnings.push("diagnostics.listen is null: no probes, no metrics, no status page".to_owned());
     }
+    let rest = Rest { config, roles: enabled };
     for role in roles {
         let section = enabled.get(role.name);
-        warnings.extend(section.into_iter().flat_map(|section| role.warnings(section, config)));
+        warnings.extend(section.into_iter().flat_map(|section| role.warnings(section, rest)));
     }
     warnings
 }

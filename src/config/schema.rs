@@ -1,10 +1,13 @@
 //! The JSON Schema of the whole file, and what the loader knows of a role's section.
 
+use std::collections::BTreeMap;
+
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::Config;
+use super::sidecar::Sidecar;
 use crate::process::{Fault, Faults, Section};
 
 /// A role's section as the loader needs it: without its type.
@@ -15,15 +18,31 @@ pub struct RoleSection {
     schema: fn(&mut SchemaGenerator) -> Schema,
     complete: fn(&str, Value, &mut Faults) -> Value,
     warnings: Warnings,
+    pub(super) sidecar: Option<&'static Sidecar>,
 }
 
 /// Values of a role's complete section that are allowed and probably not intended, also beside the rest of the file.
-pub type Warnings = fn(&Value, &Config) -> Vec<String>;
+pub type Warnings = fn(&Value, Rest<'_>) -> Vec<String>;
+
+/// The rest of the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Rest<'a> {
+    /// The sections of the services.
+    pub config: &'a Config,
+    /// The sections of the enabled roles, complete.
+    pub roles: &'a BTreeMap<&'static str, Value>,
+}
 
 impl RoleSection {
     /// The section `T` at `roles.<name>`.
     pub const fn of<T: Section>(name: &'static str) -> Self {
-        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new() }
+        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new(), sidecar: None }
+    }
+
+    /// The same with the sidecar that the role replaces: an unknown key that is the name of its flag is answered with the key.
+    #[must_use]
+    pub const fn with_sidecar(self, sidecar: Option<&'static Sidecar>) -> Self {
+        Self { sidecar, ..self }
     }
 
     /// The same with warnings.
@@ -33,8 +52,8 @@ impl RoleSection {
     }
 
     /// What is allowed in this complete section, and probably not intended.
-    pub(super) fn warnings(&self, section: &Value, config: &Config) -> Vec<String> {
-        (self.warnings)(section, config)
+    pub(super) fn warnings(&self, section: &Value, rest: Rest<'_>) -> Vec<String> {
+        (self.warnings)(section, rest)
     }
 
     /// Gives a value of [`Loaded::roles`](super::Loaded::roles) its type. It was checked when it was loaded, so this

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value};
 
+use super::renamed::{Renamed, renamed};
+use super::schema::RoleSection;
 use super::suggest;
 use crate::process::duration;
 
@@ -33,9 +35,9 @@ const FORMATS: [Format; 2] = [
     ),
 ];
 
-/// Takes whatever does not fit out of `value`.
-pub(super) fn check(schema: &Value, value: &mut Value) -> Vec<Finding> {
-    let mut walk = Walk { root: schema, path: Vec::new(), findings: Vec::new() };
+/// Takes whatever does not fit out of `value`. The flags of the roles' sidecars are known, as keys that were meant.
+pub(super) fn check(schema: &Value, roles: &[RoleSection], value: &mut Value) -> Vec<Finding> {
+    let mut walk = Walk { root: schema, roles, path: Vec::new(), findings: Vec::new() };
     if !walk.fits(schema, value) {
         *value = Value::Object(Map::new());
     }
@@ -62,6 +64,7 @@ fn child<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
 
 struct Walk<'a> {
     root: &'a Value,
+    roles: &'a [RoleSection],
     path: Vec<String>,
     findings: Vec<Finding>,
 }
@@ -111,7 +114,7 @@ impl Walk<'_> {
             let fits = if let Some(child) = child(schema, &key) {
                 self.fits(child, &mut value)
             } else {
-                self.report(UNKNOWN_KEY.to_owned(), self.instead(schema, &key));
+                self.report(UNKNOWN_KEY.to_owned(), self.instead(schema, &key, &value));
                 false
             };
             self.path.pop();
@@ -123,20 +126,27 @@ impl Walk<'_> {
     }
 
     /// What could have been meant by an unknown key.
-    fn instead(&self, schema: &Value, key: &str) -> String {
+    fn instead(&self, schema: &Value, key: &str, value: &Value) -> String {
         let known = || schema["properties"].as_object().into_iter().flat_map(Map::keys).map(String::as_str);
         if key == "enabled" && self.path.len() == 3 && self.path[0] == "roles" {
             return "nothing: the block itself enables the role".to_owned();
+        }
+        // A block is more likely a block's misplaced or mistyped name: `leader-election: {...}`, `provisioner:`.
+        let is_block = value.is_object() || value.is_null();
+        let flag = renamed(self.roles, &self.path);
+        if let Some(Renamed::Key(meant)) = flag.as_ref().filter(|_| !is_block) {
+            return meant.clone();
         }
         if let Some(meant) = suggest::nearest(key, known()) {
             return format!("did you mean `{meant}`?");
         }
         let mut elsewhere = Vec::new();
         find(self.root, key, "", &mut elsewhere);
-        match (elsewhere.as_slice(), known().next()) {
-            ([only], _) => format!("did you mean `{only}`?"),
-            (_, Some(_)) => format!("one of {}", known().collect::<Vec<_>>().join(", ")),
-            (_, None) => "nothing".to_owned(),
+        match (elsewhere.as_slice(), flag, known().next()) {
+            ([only], ..) => format!("did you mean `{only}`?"),
+            (_, Some(Renamed::Key(text) | Renamed::Gone(text)), _) => text,
+            (.., Some(_)) => format!("one of {}", known().collect::<Vec<_>>().join(", ")),
+            (.., None) => "nothing".to_owned(),
         }
     }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::changes::Change;
 use super::defaults::{OldDefault, Version};
 use super::flags::{Flag, Now, SHARED};
+use super::suggest;
 
 /// A Go sidecar that roles replace.
 #[derive(Debug)]
@@ -154,6 +155,11 @@ impl Sidecar {
     /// Its flag of that name, without dashes.
     pub fn flag(&self, name: &str) -> Option<&'static Flag> {
         self.flags.iter().chain(SHARED).find(|flag| flag.name == name)
+    }
+
+    /// Its flag that is spelled most like this unknown one, if one is near enough.
+    pub fn nearest_flag(&self, name: &str) -> Option<&'static str> {
+        suggest::nearest(name, self.flags.iter().chain(SHARED).map(|flag| flag.name))
     }
 
     /// The flag, of those that are given, because of which this one has no effect.

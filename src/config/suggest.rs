@@ -5,9 +5,15 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
     let plain = plain(word);
     candidates
         .map(|candidate| (distance(&plain, &self::plain(candidate)), candidate))
-        .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3))
+        // Of a candidate with one letter any other letter is one slip away.
+        .filter(|(distance, candidate)| *distance <= 1.max(candidate.len() / 3) && *distance < candidate.len())
         .min()
         .map(|(_, candidate)| candidate)
+}
+
+/// Whether two words differ in nothing but what people mix up.
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    plain(one) == plain(other)
 }
 
 /// Without what people mix up: case and word separators.
@@ -54,5 +60,6 @@ mod tests {
         ] {
             assert_eq!(nearest(word, keys.into_iter()), meant, "{word}");
         }
+        assert_eq!((nearest("x", ["v"].into_iter()), nearest("V", ["v"].into_iter())), (None, Some("v")));
     }
 }

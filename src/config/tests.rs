@@ -237,13 +237,52 @@ fn text_that_is_no_yaml_is_told_with_line_and_column() {
         ("a: &x\nb: *y\n", "config.yaml:2:4", "unknown anchor"),
         ("csi: !tag x\n", "config.yaml:1:6", "`csi: !tag x`: "),
         ("csi: {}\n---\nroles: {}\n", "config.yaml", "more than one document"),
-        ("\tcsi: {}\n", "config.yaml:1:1", "cannot start any token"),
+        ("\tcsi: {}\n", "config.yaml:1:1", "a tab at line 1, column 1, before `csi: {}`"),
+        (
+            "csi:\n  timeout: 1s\n  \tendpoint: /x\n",
+            "config.yaml:3:3",
+            "a tab at line 3, column 3, before `endpoint: /x`",
+        ),
+        ("csi:\n  timeout: 1s\n\t\nroles: {}\n", "config.yaml:3:1", "a tab at line 3, column 1"),
     ] {
         let rejected = load(&sources(text, &[]), ROLES).expect_err(text);
         let [fault] = rejected.faults.as_slice() else { panic!("{text}: {rejected}") };
         assert_eq!(fault.origin.as_deref(), Some(origin), "{text}: {rejected}");
         assert!(fault.found.contains(found), "{text}: {rejected}");
+        assert_eq!(fault.allowed.contains("spaces"), text.contains('\t'), "{rejected}");
     }
+}
+
+#[test]
+fn a_manifest_in_the_place_of_the_configuration_is_one_fault() {
+    let map =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d, namespace: ns}\ndata:\n  config.yaml: |\n    roles: {}\n";
+    let itself = "the configuration itself";
+    let printed = "of an applied ConfigMap this prints it: kubectl get configmap";
+    for (text, allowed) in [
+        (
+            map.to_owned(),
+            format!(
+                "{itself}, which is the text of its data key `config.yaml`; {printed} d -n ns -o jsonpath='{{.data.config\\.yaml}}'"
+            ),
+        ),
+        (
+            format!("{map}  other: x\n").replace(", namespace: ns", ""),
+            format!(
+                "{itself}, which is the text of one of its data keys `config.yaml`, `other`; {printed} d -n NAMESPACE -o \
+                 jsonpath='{{.data.KEY}}'"
+            ),
+        ),
+        (
+            "apiVersion: v1\nkind: ConfigMap\n".to_owned(),
+            format!("{itself}, which is the text of a data key, and this ConfigMap has none"),
+        ),
+    ] {
+        let expected = format!(": a ConfigMap manifest, not the configuration -> {allowed} (config.yaml:2)");
+        assert_eq!(faults(&text, &[]), [expected], "{text}");
+    }
+    let expected = format!(": a Deployment manifest, not the configuration -> {itself} (config.yaml:2)");
+    assert_eq!(faults(&map.replace("ConfigMap", "Deployment"), &[]), [expected]);
 }
 
 #[test]

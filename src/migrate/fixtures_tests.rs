@@ -14,10 +14,10 @@ macro_rules! manifest {
 fn refused(name: &str, text: &str, change: impl Fn(&mut Wanted)) {
     let mut wanted = Wanted { folder: Some("moved".to_owned()), driver: None, ..wanted(text) };
     change(&mut wanted);
-    let Outcome { report, files } = migrate(&wanted);
-    assert_eq!(files, None, "{name}");
-    assert_eq!(report.next, Vec::<String>::new(), "{name}: no step without files");
-    let told = format!("{}\n{report}", report.faults_text());
+    let outcome = migrate(&wanted);
+    assert_eq!(outcome.files, None, "{name}");
+    assert_eq!(outcome.report.next, Vec::<String>::new(), "{name}: no step without files");
+    let told = format!("{}\n{}", outcome.faults_text(), outcome.report);
     insta::with_settings!({ snapshot_path => "../../tests/migrate/snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!(name, told);
     });

@@ -85,8 +85,14 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
             ": the workload that it has made, from `kubectl get -o yaml`; it puts its own sidecars back when it looks again, so it must \
              be told to leave them out, or be stopped"
         };
+        let hints = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::hints);
+        let hints = hints.map(|(container, hint)| format!("; {container}: {hint}")).collect::<Vec<_>>().concat();
         (
-            format!("no sidecar that can be replaced{}{}", windows.collect::<Vec<_>>().concat(), makers.concat()),
+            format!(
+                "no sidecar that can be replaced{}{}{hints}",
+                windows.collect::<Vec<_>>().concat(),
+                makers.concat()
+            ),
             format!("one of {}{made}", hosted.join(", ")),
         )
     } else {
@@ -245,6 +251,14 @@ impl Found {
             can_be_left_out: false,
         };
         unknown.map(fault).collect()
+    }
+
+    /// The containers that seem to be sidecars and are called otherwise.
+    pub(super) fn hints(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let others = self.workload.containers().iter().filter(|container| sidecars::recognise(container).is_none());
+        let title =
+            |it: &Value| format!("container {} of {}", string(it, "name").unwrap_or_default(), self.workload.title());
+        others.filter_map(move |container| Some((title(container), sidecars::hint(container)?)))
     }
 
     /// The containers that are no sidecars, and why they stay.

@@ -87,8 +87,13 @@ pub(super) fn read(
         match sidecar.flag(&one.name) {
             None => {
                 let expected = "a flag that csi-control-plane knows; decide whether you need it";
-                reader.fault(&one.written, "an unknown flag", expected, true);
-                reader.line(&one.written, FlagFate::Undecided, "unknown, decide");
+                let meant = sidecar.nearest_flag(&one.name).map(|flag| format!("did you mean --{flag}?"));
+                let (found, note) = match &meant {
+                    Some(meant) => (format!("an unknown flag: {meant}"), format!("unknown, {meant}")),
+                    None => ("an unknown flag".to_owned(), "unknown, decide".to_owned()),
+                };
+                reader.fault(&one.written, &found, expected, true);
+                reader.line(&one.written, FlagFate::Undecided, &note);
             }
             Some(_) if again => {
                 reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts");
@@ -131,7 +136,7 @@ impl Reader<'_> {
                     &format!("it is the command `{verb}`, not an option of `run`"),
                 );
             }
-            Now::Key(key) => self.meant(key, flag.note, given, meaning(flag, &given.value)),
+            Now::Key(key) => self.meant(key, flag.difference(), given, meaning(flag, &given.value)),
         }
     }
 
@@ -158,7 +163,6 @@ impl Reader<'_> {
             }
             Meaning::Key(value) => {
                 let fate = FlagFate::Mapped { key: key.to_owned(), value: value.clone() };
-                let note = if note.starts_with("same default") && !note.contains(';') { "" } else { note };
                 self.line(&given.written, fate, note);
                 let (container, given) = (self.container.to_owned(), given.written.clone());
                 self.read.settings.push(Setting { key: key.to_owned(), value, container, given });
@@ -276,4 +280,34 @@ fn labels(value: &str) -> Meaning {
         labels.insert(key.trim().to_owned(), json!(value.trim()));
     }
     if labels.is_empty() { Meaning::Nothing("empty".to_owned()) } else { Meaning::Key(Value::Object(labels)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roles::sidecars::hosted;
+
+    #[test]
+    fn a_mistyped_flag_is_told_with_the_flag_that_was_meant() {
+        let attacher = hosted().into_iter().find(|sidecar| sidecar.name == "csi-attacher").unwrap();
+        for (given, told) in [
+            ("--worker-treads=5", Some("did you mean --worker-threads?")),
+            ("--worker_threads=5", Some("did you mean --worker-threads?")),
+            ("--timout=5s", Some("did you mean --timeout?")),
+            ("--leader-elect", Some("did you mean --leader-election?")),
+            // Of csi-resizer.
+            ("--workers=5", None),
+            ("--speed=9", None),
+            ("--x", None),
+        ] {
+            let read = read("d", "c", attacher, &[given.to_owned()], &Variables::default(), &|_| true);
+            let (fault, line) = (&read.faults[0], &read.lines[0]);
+            let found = told.map_or_else(|| "an unknown flag".to_owned(), |told| format!("an unknown flag: {told}"));
+            assert_eq!((&fault.found, fault.can_be_left_out), (&found, true), "{given}");
+            assert_eq!(
+                (&line.fate, &line.note),
+                (&FlagFate::Undecided, &format!("unknown, {}", told.unwrap_or("decide")))
+            );
+        }
+    }
 }

@@ -138,6 +138,18 @@ pub struct Outcome {
     pub files: Option<Files>,
 }
 
+impl Outcome {
+    /// The faults for a terminal, below the most important news: whether there are files at all.
+    pub fn faults_text(&self) -> String {
+        let faults = self.report.faults_text();
+        match &self.files {
+            Some(_) => faults,
+            None if faults.is_empty() => "nothing was written\n".to_owned(),
+            None => format!("nothing was written: {faults}"),
+        }
+    }
+}
+
 /// The files of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
@@ -343,7 +355,7 @@ fn files(
     }
     advice::replicas(&found.workload, &mut report.notes);
     report.notes.extend(advice::owner(&found.workload));
-    if found.told.iter().all(|container| container.kept.is_none()) {
+    if found.told.iter().all(|container| container.kept.is_none()) && found.hints().next().is_none() {
         report.notes.push(NO_SIDECAR.to_owned());
     }
     let steps = Steps {

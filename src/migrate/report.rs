@@ -64,7 +64,7 @@ pub struct Beside {
     /// Its name.
     pub name: String,
     /// Why it stays.
-    pub why: &'static str,
+    pub why: String,
 }
 
 /// What became of a flag.

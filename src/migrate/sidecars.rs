@@ -8,7 +8,9 @@ use serde_yaml::Value;
 
 use super::container::CONTAINER;
 use super::document::{string, strings};
+use super::flags::{self, Given};
 use super::version;
+use crate::config::flags::SHARED;
 use crate::config::sidecar::{Sidecar, Signs, Unhosted};
 use crate::roles::sidecars::{UNHOSTED, hosted};
 
@@ -83,8 +85,54 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     })
 }
 
+/// The sidecars that a container seems to be, although no sidecar was recognised: it has `--csi-address`, a sidecar knows all its flags,
+/// and at least one of them is not a flag of every sidecar. If several sidecars know them all, the gates of `--feature-gates` decide.
+fn resembled(container: &Value) -> Vec<&'static str> {
+    let (given, odd) = flags::parse(&arguments(container), |name| {
+        hosted().into_iter().find_map(|sidecar| sidecar.flag(name)).map(|flag| flag.takes)
+    });
+    let is_every_sidecars = |one: &Given| SHARED.iter().any(|shared| shared.name == one.name);
+    if !odd.is_empty() || !given.iter().any(|one| one.name == "csi-address") || given.iter().all(is_every_sidecars) {
+        return Vec::new();
+    }
+    let gates = |sidecar: &Sidecar| {
+        let all = given.iter().filter(|one| one.name == "feature-gates").flat_map(|one| one.value.split(','));
+        let names = all.filter_map(|gate| gate.split_once('=')).map(|(name, _)| name.trim());
+        names.filter(|name| sidecar.gate(name).is_some() || sidecar.locked_gate(name).is_some()).count()
+    };
+    let knows_all = |sidecar: &&Sidecar| given.iter().all(|one| sidecar.flag(&one.name).is_some());
+    let known: Vec<_> = hosted().into_iter().filter(knows_all).map(|sidecar| (gates(sidecar), sidecar.name)).collect();
+    let most = known.iter().map(|(count, _)| *count).max();
+    known.into_iter().filter(|(count, _)| Some(*count) == most).map(|(_, name)| name).collect()
+}
+
+/// What to say of a container that seems to be a sidecar and is called otherwise; `None`: it does not seem to be one.
+pub(super) fn hint(container: &Value) -> Option<String> {
+    let seems = format!("its flags are those of {}", one_of(&resembled(container))?);
+    Some(if strings(container, "command").is_empty() {
+        format!(
+            "{seems}, and neither its image nor its name says so: if it is one, give the container its name in the manifest"
+        )
+    } else {
+        format!("{seems}, and its command is another program: if it is one all the same, replace it by hand")
+    })
+}
+
+/// `a`, `b` or `c`.
+fn one_of(names: &[&str]) -> Option<String> {
+    match names {
+        [] => None,
+        [only] => Some((*only).to_owned()),
+        [first @ .., last] => Some(format!("{} or {last}", first.join(", "))),
+    }
+}
+
 /// Why a container that is no sidecar stays.
-pub(super) fn beside(container: &Value) -> &'static str {
+pub(super) fn beside(container: &Value) -> String {
+    hint(container).unwrap_or_else(|| why(container).to_owned())
+}
+
+fn why(container: &Value) -> &'static str {
     let image = version::parts(string(container, "image").unwrap_or_default()).0;
     let arguments = arguments(container);
     let named = |word: &str| image.contains(word);
@@ -126,6 +174,8 @@ fn flag_name(argument: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{attacher, wanted};
+    use super::super::{NO_SIDECAR, migrate};
     use super::*;
 
     fn of(yaml: &str) -> Option<(&'static str, &'static str)> {
@@ -173,5 +223,54 @@ mod tests {
         ] {
             assert_eq!(of(yaml), found, "{yaml}");
         }
+    }
+
+    #[test]
+    fn what_has_the_flags_of_a_sidecar_and_another_name_seems_to_be_one() {
+        for (arguments, seems) in [
+            ("--csi-address=/s, --worker-threads=5, --feature-gates=Topology=true", "csi-provisioner"),
+            ("--csi-address=/s, --timeout=5s, --workers=5", "csi-resizer"),
+            ("--csi-address=/s, --default-fstype=ext4, --v=5", "csi-attacher or csi-provisioner"),
+            ("-csi-address, /s, -retry-interval-max=1m, -resync-period=1m", "csi-resizer or csi-snapshotter"),
+            // What every sidecar has, or another program too.
+            ("--csi-address=/s, --timeout=5s, --leader-election, --v=5", ""),
+            ("--csi-address=/s, --worker-threads=5, --speed=9", ""),
+            ("--worker-threads=5, --default-fstype=ext4", ""),
+            ("", ""),
+        ] {
+            for (command, remedy) in
+                [("", "give the container its name"), ("command: [/bin/x], ", "replace it by hand")]
+            {
+                let container =
+                    serde_yaml::from_str(&format!("{{name: c, image: x/y, {command}args: [{arguments}]}}")).unwrap();
+                assert!(recognise(&container).is_none(), "{arguments}");
+                let hint = hint(&container);
+                assert_eq!(hint.is_some(), !seems.is_empty(), "{arguments}: {hint:?}");
+                let told = hint.unwrap_or_default();
+                let is_told = |text: &str| told.contains(text);
+                assert!(
+                    seems.is_empty() || is_told(&format!("its flags are those of {seems}, ")) && is_told(remedy),
+                    "{told}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_seems_to_be_a_sidecar_is_told_wherever_it_stays() {
+        let seeming = "      - name: foo\n        image: x/y\n        args: [--csi-address=/csi/s, --feature-gates=Topology=true]\n";
+        let beside = format!("{}{seeming}", attacher("[--csi-address=/csi/s, --leader-election]"));
+        let report = migrate(&wanted(&beside)).report;
+        let why = &report.beside.iter().find(|one| one.name == "foo").unwrap().why;
+        assert!(why.starts_with("its flags are those of csi-provisioner, "), "{why}");
+        assert!(!report.notes.iter().any(|note| note == NO_SIDECAR), "{report}");
+
+        let outcome = migrate(&wanted(&beside.replace("csi-attacher", "bar")));
+        let [fault] = outcome.report.faults.as_slice() else { panic!("{}", outcome.faults_text()) };
+        assert!(
+            fault.found.contains("; container foo of Deployment n/d: its flags are those of csi-provisioner, "),
+            "{}",
+            fault.found
+        );
     }
 }

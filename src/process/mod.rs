@@ -19,6 +19,7 @@ mod tunnel;
 #[cfg(test)]
 pub(crate) mod warnings;
 pub mod watch;
+mod wrap;
 pub mod yaml;
 
 pub use clock::Clock;
@@ -32,3 +33,4 @@ pub use section::{Fault, Faults, Section};
 pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};
 pub use tunnel::{TunnelError, reach, tunnel};
+pub use wrap::{WIDTH, wrap};

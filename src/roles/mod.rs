@@ -32,7 +32,7 @@ pub use wiring::{RulesOf, Wired, Wiring};
 
 /// What each role's block in the configuration may hold.
 pub fn sections() -> Vec<RoleSection> {
-    ROLES.iter().map(|role| role.section).collect()
+    ROLES.iter().map(|role| role.section.with_sidecar(role.sidecar)).collect()
 }
 
 /// Whether any of these roles works with the cluster.

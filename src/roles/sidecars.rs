@@ -26,3 +26,51 @@ pub const UNHOSTED: &[Unhosted] = &[Unhosted {
     },
     why: NO_ROLE,
 }];
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{File, Sources, load};
+    use crate::roles::sections;
+
+    /// `key: what is allowed` of each fault.
+    fn told(text: &str) -> Vec<String> {
+        let file = File { name: "config.yaml".to_owned(), text: text.to_owned() };
+        let rejected = load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap_err();
+        rejected.faults.into_iter().map(|fault| format!("{}: {}", fault.key, fault.allowed)).collect()
+    }
+
+    #[test]
+    fn the_name_of_a_flag_in_the_file_is_answered_with_its_key() {
+        let text = "\
+worker-threads: 5
+--csi-address: /csi/csi.sock
+timeout: 5s
+leader-election: true
+v: 5
+kube-api-qps: 5
+kube-api-burst: 10
+feature-gates: Topology=true
+kubernetes: {leader-election-namespace: a}
+roles:
+  provisioner: {capacity: {capacity-poll-interval: 1m}, feature-gates: Topology=true}
+  reconciler: {reconcile-sync: 1m}
+  resizer: {worker-threads: 5}
+  snapshotter: {worker-threads: 5, --retry-interval-start: 1s, workerThreads: 5, kube-api-qps: 5}
+  liveness: {timeout: 1s}
+  default-fstype: ext4
+";
+        insta::assert_snapshot!(told(text).join("\n"));
+    }
+
+    #[test]
+    fn a_block_is_no_flag_and_a_key_of_the_file_is_none_either() {
+        for (text, expected) in [
+            ("leader-election: {enabled: true}", "leader-election: did you mean `leaderElection`?"),
+            ("provisioner:", "provisioner: did you mean `roles.provisioner`?"),
+            ("provisioner: true", "provisioner: did you mean `roles.provisioner`?"),
+            ("workerThreads: 4", "workerThreads: did you mean `runtime.workerThreads`?"),
+        ] {
+            assert_eq!(told(text), [expected]);
+        }
+    }
+}

@@ -68,8 +68,8 @@ async fn roles_on_the_command_line_are_a_configuration_and_check_says_what_they_
         flag     --csi-address=/csi/csi.sock  sets csi.endpoint: /csi/csi.sock\n\
         flag     --timeout=1m                 sets csi.timeout: 1m\n\
         flag     --v=4                        sets telemetry.logs.level: info,csi_control_plane=debug\n\n\
-        driver   not known: give --driver-name NAME. driver.example.com stands for it, and the rights are on all Leases and journals of \
-         the namespace\n\
+        driver   not known: give --driver-name NAME. driver.example.com stands for it, and the rights are on\n\
+        \x20        all Leases and journals of the namespace\n\
         role     attacher     lease ";
     assert!(ended.stdout.starts_with(shown), "{}", ended.stdout);
     let json = run(&[&["check", MINIMAL, "--output=json"], &flags[..]].concat(), &[]).await;

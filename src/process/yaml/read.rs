@@ -23,6 +23,24 @@ const MOST_VALUES: usize = 10_000_000;
 
 /// Reads one document. A text with nothing but comments is null.
 pub fn read(text: &str) -> Result<Value, Unreadable> {
+    values(text).map_err(|error| tab(text, &error).unwrap_or(error))
+}
+
+/// The tab in an indentation that the parser stumbled over. It says the line of what it was reading, which the tab is in or behind.
+fn tab(text: &str, error: &Unreadable) -> Option<Unreadable> {
+    if !error.text.split_whitespace().any(|word| ["tab", "tabs"].contains(&word)) {
+        return None;
+    }
+    let mut lines = text.lines().enumerate().skip(error.line.saturating_sub(1));
+    let (at, column) = lines.find_map(|(at, line)| {
+        let column = line.chars().position(|c| c == '\t')?;
+        line.chars().take(column).all(|c| c == ' ').then_some((at, column))
+    })?;
+    let text = format!("a tab in the indentation, at column {}: YAML takes spaces only", column + 1);
+    Some(Unreadable { line: at + 1, text })
+}
+
+fn values(text: &str) -> Result<Value, Unreadable> {
     let mut reader = Reader { events: Parser::new_from_str(text), anchors: HashMap::new(), line: 1, values: 0 };
     loop {
         match reader.next()? {

@@ -1,7 +1,7 @@
 use serde_json::{Value as Json, json};
 use serde_yaml::{Mapping, Value};
 
-use super::{is_plain, quoted, read, text, write};
+use super::{Unreadable, is_plain, quoted, read, text, write};
 
 /// Odd texts. `plain` is what kubectl's reader makes of one that stands without quotes behind a key, `refused` that it makes
 /// nothing of it. `just translation` asks that reader for each of them again, and for what we write.
@@ -131,6 +131,15 @@ fn faults_name_their_line() {
     for (odd, line) in [("a: 1\nc: 1\na: 2\n", 3), ("a: 1\nb: [\n", 2), ("a: 1\nb: .inf\n", 2), ("a: 1\nb: *c\n", 2)] {
         assert_eq!(read(odd).unwrap_err().line, line, "{odd:?}");
     }
+}
+
+#[test]
+fn a_tab_in_an_indentation_is_told_with_its_place() {
+    for (odd, line, column) in [("a:\n\tb: 1\n", 2, 1), ("a:\n  b: 1\n\tc: 1\n", 3, 1)] {
+        let text = format!("a tab in the indentation, at column {column}: YAML takes spaces only");
+        assert_eq!(read(odd), Err(Unreadable { line, text }), "{odd:?}");
+    }
+    assert!(read("tab: 1\nb: |\n  x\n  \ty\ntab: 1\n").unwrap_err().text.contains("stands twice"));
 }
 
 /// Each line doubles the one above: thirty lines would be a billion values.

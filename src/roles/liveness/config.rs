@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::names;
-use crate::config::{Config, RoleSection};
+use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
 
 /// The answer to the kubelet's probe of the driver.
@@ -48,7 +48,7 @@ impl Section for LivenessSection {
 }
 
 /// What is allowed, and probably not intended.
-pub(super) fn warnings(section: &Value, _: &Config) -> Vec<String> {
+pub(super) fn warnings(section: &Value, _: Rest<'_>) -> Vec<String> {
     let section: Option<LivenessSection> = RoleSection::read(section).ok();
     let long = section.map(|section| section.probe_timeout).filter(|timeout| *timeout >= LONG);
     let text = |timeout| {
@@ -63,7 +63,10 @@ pub(super) fn warnings(section: &Value, _: &Config) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::Config;
 
     fn faulty_keys(section: &LivenessSection) -> Vec<String> {
         let mut faults = Faults::below("");
@@ -87,7 +90,8 @@ mod tests {
         let warned = |seconds| {
             let probe_timeout = Duration::from_secs(seconds);
             let section = LivenessSection { probe_timeout, ..LivenessSection::default() };
-            warnings(&serde_json::to_value(section).unwrap(), &Config::default())
+            let rest = Rest { config: &Config::default(), roles: &BTreeMap::new() };
+            warnings(&serde_json::to_value(section).unwrap(), rest)
         };
         assert_eq!(warned(9), Vec::<String>::new());
         assert!(warned(10)[0].contains("probeTimeout is 10s"));

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::config::Rest;
 use crate::process::{Faults, Section, duration};
 
 /// The reconciler: how often it lists the driver's volumes, and in which page size.
@@ -45,9 +47,32 @@ impl Section for ReconcilerSection {
     }
 }
 
+/// The role that acts on the lists.
+const ATTACHER: &str = "attacher";
+
+/// What is allowed, and probably not intended.
+pub(super) fn warnings(_: &Value, rest: Rest<'_>) -> Vec<String> {
+    if rest.roles.contains_key(ATTACHER) {
+        return Vec::new();
+    }
+    // The two roles have one Lease.
+    let lease = if rest.config.leader_election.enabled {
+        "; while it leads, it holds the Lease of csi-attacher, so no csi-attacher with leader election attaches a volume"
+    } else {
+        ""
+    };
+    vec![format!(
+        "roles.reconciler without roles.{ATTACHER}: the daemon lists the driver's volumes and nothing acts on what it finds{lease}; \
+         enable both roles or neither"
+    )]
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn what_makes_no_sense_is_refused() {
@@ -56,5 +81,20 @@ mod tests {
         section.check(&mut faults);
         let keys: Vec<_> = faults.into_vec().into_iter().map(|fault| fault.key).collect();
         assert_eq!(keys, ["interval", "pageTimeout", "pageSize"].map(|key| format!("roles.reconciler.{key}")));
+    }
+
+    #[test]
+    fn a_reconciler_without_an_attacher_is_warned_of_with_the_lease_that_it_holds() {
+        let warned = |others: &[&'static str], enabled| {
+            let mut config = Config::default();
+            config.leader_election.enabled = enabled;
+            let roles: BTreeMap<_, _> = others.iter().map(|name| (*name, Value::Null)).collect();
+            warnings(&Value::Null, Rest { config: &config, roles: &roles })
+        };
+        assert_eq!(warned(&["attacher", "reconciler"], true), Vec::<String>::new());
+        for others in [&["reconciler"][..], &["provisioner", "reconciler"]] {
+            assert!(warned(others, true)[0].contains("holds the Lease of csi-attacher"));
+            assert!(!warned(others, false)[0].contains("Lease"));
+        }
     }
 }

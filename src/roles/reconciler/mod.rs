@@ -20,7 +20,7 @@ use super::wiring::Wiring;
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
-    section: RoleSection::of::<ReconcilerSection>(NAME),
+    section: RoleSection::of::<ReconcilerSection>(NAME).with_warnings(config::warnings),
     // csi-attacher's table is the attacher's.
     sidecar: None,
     restart_keys: &[],

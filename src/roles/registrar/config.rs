@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::names;
-use crate::config::{Config, RoleSection};
+use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
 
 /// The registration of the driver with this node's kubelet.
@@ -84,10 +84,10 @@ impl Section for RegistrarSection {
 }
 
 /// What is allowed, and probably not intended.
-pub(super) fn warnings(section: &Value, config: &Config) -> Vec<String> {
+pub(super) fn warnings(section: &Value, rest: Rest<'_>) -> Vec<String> {
     let section: Option<RegistrarSection> = RoleSection::read(section).ok();
     let Some(path) = section.and_then(|section| section.kubelet_registration_path) else { return Vec::new() };
-    let (there, here) = (names::last_part(&path), names::last_part(&config.csi.endpoint));
+    let (there, here) = (names::last_part(&path), names::last_part(&rest.config.csi.endpoint));
     if there == here {
         return Vec::new();
     }
@@ -99,7 +99,10 @@ pub(super) fn warnings(section: &Value, config: &Config) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::config::Config;
 
     fn faulty_keys(section: &RegistrarSection) -> Vec<String> {
         let mut faults = Faults::below("");
@@ -131,7 +134,8 @@ mod tests {
                 RegistrarSection { kubelet_registration_path: Some(path.to_owned()), ..RegistrarSection::default() };
             let mut config = Config::default();
             config.csi.endpoint = "unix:///run/csi/csi.sock".to_owned();
-            warnings(&serde_json::to_value(section).unwrap(), &config)
+            let rest = Rest { config: &config, roles: &BTreeMap::new() };
+            warnings(&serde_json::to_value(section).unwrap(), rest)
         };
         assert_eq!(warned("/var/lib/kubelet/plugins/demo/csi.sock"), Vec::<String>::new());
         assert!(warned("/var/lib/kubelet/plugins/demo/plugin.sock")[0].contains("\"plugin.sock\""));
