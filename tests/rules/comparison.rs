@@ -325,17 +325,17 @@ fn the_front_page_prefers_the_comparison_with_all_four_sidecars() {
     const OCCASION: &str = "2026-01-01 10:00:00";
     let idle = |scenario: &str, contender: &str, rss: f64| run(scenario, contender, 1, OCCASION, &[("rss_bytes", rss)]);
     let two = vec![
-        idle("both-idle-0", "csi-attacher-tuned", 50e6),
-        idle("both-idle-0", "csi-provisioner-tuned", 60e6),
-        idle("both-idle-0", "csi-control-plane", 14e6),
+        idle("both-idle-1000", "csi-attacher-tuned", 50e6),
+        idle("both-idle-1000", "csi-provisioner-tuned", 60e6),
+        idle("both-idle-1000", "csi-control-plane", 14e6),
     ];
     let four = ["attacher", "provisioner", "resizer", "snapshotter"].map(|name| format!("csi-{name}-tuned"));
-    let four = four.iter().map(|name| idle("all-idle-0", name, 55e6));
-    let all = [two.clone(), four.collect(), vec![idle("all-idle-0", "csi-control-plane", 20e6)]].concat();
+    let four = four.iter().map(|name| idle("all-idle-1000", name, 55e6));
+    let all = [two.clone(), four.collect(), vec![idle("all-idle-1000", "csi-control-plane", 20e6)]].concat();
     for (runs, row) in [
-        (two, "| memory, idle, no volumes | attacher, provisioner | 110 MB | 14.0 MB |"),
-        (all, "| memory, idle, no volumes | all four | 220 MB | 20.0 MB |"),
-        (Vec::new(), "| memory, idle, no volumes | – | not measured | not measured |"),
+        (two, "| memory, idle, 1000 volumes | attacher, provisioner | 110 MB | 14.0 MB |"),
+        (all, "| memory, idle, 1000 volumes | all four | 220 MB | 20.0 MB |"),
+        (Vec::new(), "| memory, idle, 1000 volumes | – | not measured | not measured |"),
     ] {
         let front = report::front::front(&runs, &lines(&runs));
         assert!(front.lines().any(|line| line == row), "no {row:?} in\n{front}");

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond, Seconds};
+use super::lines::Unit::{Megabytes, Milliseconds, PerSecond, Seconds};
 use super::lines::{Line, Target, Unit, Wanted, looked_up};
-use super::{PROVISIONER_TUNED, SIDECARS_TUNED, THEM, THEM_TUNED, US};
+use super::{PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM, THEM_TUNED, US};
 use crate::run::Run;
 
 /// Every sidecar in a process of its own, tuned.
@@ -26,21 +26,9 @@ const ROWS: [Row; 9] = [
         &[("all four", "all-start", SIDECARS_TUNED), ("attacher, provisioner", "both-idle-0", TWO), ATTACHER_START],
     ),
     (
-        "memory, idle, no volumes",
-        "rss_bytes",
-        Megabytes,
-        &[("all four", "all-idle-0", FOUR), ("attacher, provisioner", "both-idle-0", TWO)],
-    ),
-    (
         "memory, idle, 1000 volumes",
         "rss_bytes",
         Megabytes,
-        &[("all four", "all-idle-1000", FOUR), ("attacher, provisioner", "both-idle-1000", TWO)],
-    ),
-    (
-        "watches that the API server holds",
-        "watches",
-        Count,
         &[("all four", "all-idle-1000", FOUR), ("attacher, provisioner", "both-idle-1000", TWO)],
     ),
     (
@@ -56,6 +44,18 @@ const ROWS: [Row; 9] = [
         "provision.rate",
         PerSecond,
         &[("provisioner", "provision-burst-500-0ms", PROVISIONER_TUNED)],
+    ),
+    (
+        "500 expansions at once, theirs tuned",
+        "expand.rate",
+        PerSecond,
+        &[("resizer", "resize-burst-500-0ms", RESIZER_TUNED)],
+    ),
+    (
+        "500 snapshots at once, theirs tuned",
+        "snapshot.rate",
+        PerSecond,
+        &[("snapshotter", "snapshot-burst-500-0ms", SNAPSHOTTER_TUNED)],
     ),
     ("SIGTERM of the leader to the next attach", "took_s", Seconds, &[("attacher", "failover-term", THEM_TUNED)]),
 ];
