@@ -129,6 +129,52 @@ mod tests {
         assert_eq!(lane.done().await, all(&["a1", "a2"], true), "first come, first served");
     }
 
+    /// Each run locks both `a` and `b`, and says so.
+    fn pairs(locks: &Arc<KeyedLock<String>>) -> (WorkQueue<String>, Arc<Mutex<Vec<String>>>, Tasks) {
+        let lanes = vec![LaneSettings { name: "one".to_owned(), workers: 1 }];
+        let backoff = Backoff { initial: SECOND, max: SECOND };
+        let settings = QueueSettings { name: "pairs".to_owned(), lanes, backoff, span: None };
+        let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Rng::seeded(1));
+        let (done, tasks) = (Arc::<Mutex<Vec<String>>>::default(), Tasks::new("test").0);
+        let term = Term::permanent(&CancellationToken::new(), Clock::system());
+        let (served, locks, told) = (queue.clone(), Arc::clone(locks), Arc::clone(&done));
+        let handler = move |mut ticket: Ticket<String>| {
+            let (locks, told, term) = (Arc::clone(&locks), Arc::clone(&told), term.clone());
+            async move {
+                let key = ticket.key().clone();
+                let both = locks.lock_all(&["a".to_owned(), "b".to_owned()], &mut ticket, &term).await;
+                assert!(both.is_ok());
+                told.lock().unwrap().push(key);
+                Outcome::Settled
+            }
+            .boxed()
+        };
+        tasks.spawn("queue", async move { served.run(CancellationToken::new(), handler).await });
+        (queue, done, tasks)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runs_that_wait_for_the_same_two_keys_do_not_hand_them_on_for_ever() {
+        let locks = Arc::new(KeyedLock::new(Clock::system()));
+        let (queue, done, _tasks) = pairs(&locks);
+        let add = async |key: &str| {
+            queue.add(key.to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let b = locks.locks.try_acquire("b").unwrap();
+        add("waits for b").await;
+        let a = locks.locks.try_acquire("a").unwrap();
+        add("waits for a").await;
+        add("waits for a, too").await;
+        drop((a, b));
+        // Time does not pass by itself as long as one of them is busy.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(done.lock().unwrap().len(), 3, "{done:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_term_ends_the_wait() {
         let lane = lane();

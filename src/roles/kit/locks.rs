@@ -1,8 +1,13 @@
 //! The volumes that one attempt has locked, and the one rule for the wait: it ends with the term.
 
+use std::time::Duration;
+
 use crate::csi::{VolumeLock, VolumeLocks};
 use crate::election::{Term, TermOver};
 use crate::queue::{Key, Ticket};
+
+/// How long an attempt stays out of all lines after its turn at one of its volumes has come while another one was busy.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The volumes that one attempt has locked.
 #[derive(Debug, Default)]
@@ -57,6 +62,10 @@ impl HeldLocks {
 
     /// Locks several volumes, named in their order, and unlocks the volumes that were locked before. None of them is held while the
     /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
+    ///
+    /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and stays out of all lines for a
+    /// moment. Three attempts that wait for the same two volumes would otherwise hand them on to each other for ever: each has the one
+    /// while another has the other, and whoever unlocks one passes it to the next in its line.
     pub async fn lock_all<K: Key>(
         &mut self,
         locks: &VolumeLocks,
@@ -69,7 +78,7 @@ impl HeldLocks {
             return Ok(true);
         }
         self.release();
-        let mut has_waited = false;
+        let (mut has_waited, mut has_had_turn) = (false, false);
         loop {
             let is_busy = |volume: &&String| {
                 let is_taken = !self.has(volume);
@@ -80,9 +89,16 @@ impl HeldLocks {
             };
             let Some(busy) = volumes.iter().find(is_busy) else { return Ok(!has_waited) };
             self.release();
-            has_waited = true;
-            let turn = locks.acquire(busy);
-            self.0.push(match patience {
+            let is_in_vain = has_had_turn;
+            (has_waited, has_had_turn) = (true, !is_in_vain);
+            let turn = async {
+                if is_in_vain {
+                    tokio::time::sleep(PAUSE).await;
+                    return None;
+                }
+                Some(locks.acquire(busy).await)
+            };
+            self.0.extend(match patience {
                 Patience::UntilOver => ticket.park(term.unless_over(turn)).await?,
                 Patience::UntilLost => ticket.park(term.until_lost(turn)).await?,
             });

@@ -126,3 +126,26 @@ fn a_deleted_group_takes_its_content_and_its_members_with_it() {
     scene.actors.settle();
     assert!(scene.all(GROUPS).is_empty() && scene.all(SNAPSHOTS).is_empty());
 }
+
+#[test]
+fn a_group_that_existed_before_is_bound_and_goes_with_its_content_if_the_policy_says_so() {
+    for (policy, goes) in [("Delete", true), ("Retain", false)] {
+        let mut scene = Scene::new("v1");
+        let api_version = "groupsnapshot.storage.k8s.io/v1";
+        scene.make(json!({"apiVersion": api_version, "kind": "VolumeGroupSnapshotContent", "metadata": {"name": "given"},
+            "spec": {"deletionPolicy": policy, "driver": DRIVER, "volumeGroupSnapshotRef": {"namespace": "default", "name": "h"},
+                "source": {"groupSnapshotHandles": {"volumeGroupSnapshotHandle": "old", "volumeSnapshotHandles": ["s"]}}}}));
+        let group = scene.make(json!({"apiVersion": api_version, "kind": "VolumeGroupSnapshot",
+            "metadata": {"name": "h"}, "spec": {"source": {"volumeGroupSnapshotContentName": "given"}}}));
+        let given = |scene: &Scene| scene.actors.cluster.one(GROUP_CONTENTS, "", "given").unwrap();
+        let content = given(&scene);
+        assert_eq!(text(&content, "/spec/volumeGroupSnapshotRef/uid"), uid(&group));
+        assert_eq!(finalizers(&content).collect::<Vec<_>>(), [CONTENT_BOUND]);
+        let group = scene.actors.cluster.one(GROUPS, "default", "h").unwrap();
+        scene.actors.cluster.delete(GROUPS, &group);
+        scene.actors.settle();
+        let content = given(&scene);
+        assert_eq!((annotation(&content, GROUP_BEING_DELETED), is_deleting(&content)), (Some("yes"), goes));
+        assert_eq!(scene.actors.cluster.one(GROUPS, "default", "h").is_some(), goes, "held until its content is gone");
+    }
+}

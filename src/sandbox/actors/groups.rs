@@ -1,7 +1,7 @@
 //! The snapshot-controller's part for groups: makes the content of a group, then the contents and snapshots of its members, copies
 //! status both ways, and deletes all of it.
 //!
-//! Left out: groups that existed before, whose contents people create.
+//! People create the content of a group that existed before, and the contents of its members: the controller only binds the former.
 
 use std::sync::Arc;
 
@@ -53,6 +53,9 @@ impl Groups {
             } else if let Some(content) = content {
                 tell(cluster, &group, &content);
                 make_members(cluster, &group, &content);
+            } else if let Some(given) = unbound_content(cluster, &group) {
+                let spec = json!({"volumeGroupSnapshotRef": {"uid": uid(&group)}});
+                cluster.change(GROUP_CONTENTS, &given, json!({ "spec": spec }));
             } else if let Some(content) = content_of(cluster, &group) {
                 cluster.create(content);
             }
@@ -97,6 +100,15 @@ fn content_name(group: &Value) -> String {
         "" => format!("groupsnapcontent-{}", uid(group)),
         named => named.to_owned(),
     }
+}
+
+/// The content that a group names and that names the group, if nobody has bound it yet.
+fn unbound_content(cluster: &Cluster, group: &Value) -> Option<Arc<Value>> {
+    let named = text(group, "/spec/source/volumeGroupSnapshotContentName");
+    let content = cluster.one(GROUP_CONTENTS, "", named).filter(|_| !named.is_empty())?;
+    let of_ref = |field: &str| text(&content, &format!("/spec/volumeGroupSnapshotRef/{field}"));
+    let is_for = (of_ref("namespace"), of_ref("name")) == place(group) && of_ref("uid").is_empty();
+    is_for.then_some(content)
 }
 
 /// The content of a group of the claims that its labels select; none as long as one of them has no volume.

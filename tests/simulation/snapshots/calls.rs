@@ -6,17 +6,15 @@ use csi_control_plane::proto::CreateSnapshotRequest;
 use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Outcome};
 use tonic::Code;
 
-use super::checks::{AGE, Checks, Content, GIVEN, HANDLE, LOST, MARK, OWNER, POLICY, annotation, handle};
+use super::checks::{Checks, GIVEN, HANDLE, OWNER, handle};
+use super::contents::{Content, LATE, OF_SNAPSHOTS};
 use super::invariants::Rule;
-use crate::world::{DRIVER, is_deleting, text};
+use crate::world::{DRIVER, text};
 
 /// The shortest and the longest back-off, as configured.
 const BACKOFF: (f64, f64) = (0.5, 20.0);
 /// The longest after a code that is worth another try soon.
 const SOFT: f64 = 10.0;
-
-/// So much later than a change of a content or a class an attempt may begin that sees it: watches are late.
-const LATE: Duration = Duration::from_secs(25);
 
 /// The faults that may follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,7 +104,7 @@ impl Checks {
             self.cut_arrived(cut, &owner, call.started);
         } else {
             self.in_time(call, &owner, Task::Delete);
-            self.delete_arrived(call, &owner, subject);
+            self.delete_arrived(subject, call.started);
         }
     }
 
@@ -133,17 +131,14 @@ impl Checks {
     fn cut_arrived(&mut self, cut: &CreateSnapshotRequest, owner: &str, at: Duration) {
         let is_its =
             |content: &&Content| text(&content.object, OWNER) == owner && text(&content.object, GIVEN).is_empty();
-        let contents: Vec<&Content> = self.contents.values().filter(is_its).collect();
         let has_handle = |it: &&Content| !it.is_gone && !text(&it.object, HANDLE).is_empty();
-        // A late watch shows a handle for a while after its content is gone, and a look at it asks for nothing new.
-        let shows_late = |it: &&Content| !it.handle.is_empty() && it.gone_at.is_some_and(|gone| at < gone + LATE);
-        if !contents.iter().any(|it| it.is_begun || has_handle(it) || shows_late(it)) {
-            let is_known = !contents.is_empty();
+        if let Err(is_known) = OF_SNAPSHOTS.may_ask(&self.contents, &cut.name, at) {
             self.violate(
                 Rule::I1,
                 format_args!("{} is asked for without a mark (content known: {is_known})", cut.name),
             );
         }
+        OF_SNAPSHOTS.note_asked(&mut self.contents, &cut.name, self.terms);
         if self.contents.values().any(|it| is_its(&it) && text(&it.object, "/spec/driver") != DRIVER) {
             self.violate(Rule::I8, format_args!("{} is asked for, and is another driver's", cut.name));
         }
@@ -155,6 +150,9 @@ impl Checks {
         let before = demand.request.replace(cut.clone());
         let may_run = demand.is_owed || is_cut;
         demand.is_owed |= !is_cut;
+        if !is_cut {
+            self.owed.asked(&cut.name);
+        }
         if let Some(before) = before
             && may_run
             && is_alone
@@ -167,35 +165,10 @@ impl Checks {
     }
 
     /// I6.
-    fn delete_arrived(&mut self, call: &Call, owner: &str, subject: &str) {
-        let is_its = |content: &&Content| handle(&content.object) == subject;
-        let Some(content) = self.contents.values().find(|it| is_its(it) && !it.is_gone) else {
-            // The work on a content that was removed by force is finished.
-            let is_forced = |it: &&Content| it.forced_in.is_some() && text(&it.object, POLICY) == "Delete";
-            let of = |it: &&Content| text(&it.object, OWNER) == owner || it.handle == subject;
-            let named = self.held.get(subject).cloned().unwrap_or_default();
-            let of_name = |it: &&Content| {
-                let owner = text(&it.object, OWNER);
-                !owner.is_empty() && named.ends_with(owner)
-            };
-            if !self.contents.values().any(|it| (of(&it) || of_name(&it)) && is_forced(&it)) {
-                self.violate(Rule::I6, format_args!("{subject} is deleted, and no content has it"));
-            }
-            return;
-        };
-        let object = &content.object;
-        let is_unbound = text(object, OWNER).is_empty() && !text(object, GIVEN).is_empty();
-        let is_new_policy = content.policy_at.is_some_and(|since| call.started < since + AGE);
-        let wrong = [
-            (!is_deleting(object), "is not being deleted"),
-            (annotation(object, MARK).is_some() && !is_unbound, "is marked"),
-            (annotation(object, LOST).is_none() && !is_unbound, "is still wanted by its VolumeSnapshot"),
-            (text(object, POLICY) != "Delete" && !is_new_policy, "says that it is kept"),
-        ];
-        let wrong: Vec<&str> = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, why)| why).collect();
-        if !wrong.is_empty() {
-            let what = format!("{subject} is deleted, and its content {wrong:?}: {object}");
-            self.violate(Rule::I6, what);
+    fn delete_arrived(&mut self, subject: &str, at: Duration) {
+        let name = self.known.get(subject).map_or("", String::as_str);
+        if let Some(fault) = OF_SNAPSHOTS.fault(&self.contents, subject, name, at) {
+            self.violate(Rule::I6, fault);
         }
     }
 
@@ -246,6 +219,7 @@ impl Checks {
             Outcome::Abandoned | Outcome::Running => Some(Code::Unavailable),
         };
         if task == Task::Cut {
+            self.owed.ended(subject, code);
             self.cut_ended(&owner, code, told, is_lie);
         } else if is_ok {
             self.deleted.insert(subject.to_owned());
@@ -297,6 +271,7 @@ impl Checks {
         let held: std::collections::BTreeMap<String, String> = held.collect();
         let new: Vec<String> =
             held.iter().filter(|(id, _)| !self.held.contains_key(*id)).map(|(_, it)| it.clone()).collect();
+        self.known.extend(held.clone());
         self.held = held;
         for name in new {
             let denied = self.demands.iter().find(|(owner, it)| name.ends_with(*owner) && it.is_denied && !it.is_owed);

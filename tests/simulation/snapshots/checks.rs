@@ -7,6 +7,8 @@ use csi_control_plane::proto::CreateSnapshotRequest;
 use serde_json::Value;
 
 use super::calls::{Live, Streak, Task};
+use super::contents::{Contents, OF_SNAPSHOTS};
+use super::force::Owed;
 use super::groups;
 use super::invariants::Rule;
 use crate::world::{DAEMONS, DRIVER, MARKER, finalizers, is_deleting, text};
@@ -22,7 +24,7 @@ pub(super) const INTENT: &str = "csi-control-plane.io/snapshotting";
 /// It stays when the request leaves.
 const OF_UID: &str = "csi-control-plane.io/content-uid";
 /// The group that a content is a member of.
-const MEMBER: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+pub(super) const MEMBER: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
 pub(super) const HANDLE: &str = "/status/snapshotHandle";
 pub(super) const GIVEN: &str = "/spec/source/snapshotHandle";
 pub(super) const OWNER: &str = "/spec/volumeSnapshotRef/uid";
@@ -50,50 +52,6 @@ pub(super) struct Commit<'a> {
     pub(super) new: Option<&'a Value>,
 }
 
-/// A content, by its uid. Those that are gone are remembered.
-#[derive(Debug, Default)]
-pub(super) struct Content {
-    pub(super) object: Value,
-    pub(super) is_gone: bool,
-    /// When it went.
-    pub(super) gone_at: Option<Duration>,
-    /// Finalizer and mark were on it, and no daemon has taken the mark off since.
-    pub(super) is_begun: bool,
-    /// The last handle that its status had.
-    pub(super) handle: String,
-    /// When its policy was changed.
-    pub(super) policy_at: Option<Duration>,
-    /// The term in which a user has removed it by force.
-    pub(super) forced_in: Option<u64>,
-}
-
-impl Content {
-    /// Takes in a commit of it. A content of its kind has its mark and its handle here.
-    pub(super) fn committed(
-        &mut self,
-        commit: &Commit<'_>,
-        last: &Value,
-        is_protected: bool,
-        [mark, handle]: [&str; 2],
-    ) {
-        let is_marked = annotation(last, mark).is_some();
-        if is_marked && is_protected {
-            self.is_begun = true;
-        } else if DAEMONS.contains(&commit.actor) && !is_marked {
-            self.is_begun = false;
-        }
-        if !text(last, handle).is_empty() {
-            text(last, handle).clone_into(&mut self.handle);
-        }
-        if commit.old.is_some_and(|old| text(old, POLICY) != text(last, POLICY)) {
-            self.policy_at = Some(commit.at);
-        }
-        self.is_gone = commit.new.is_none();
-        self.gone_at = self.is_gone.then_some(commit.at);
-        self.object = last.clone();
-    }
-}
-
 /// The requests for a `VolumeSnapshot`, by its uid.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
@@ -115,12 +73,15 @@ pub(super) struct Checks {
     pub(super) looks_up: bool,
     /// How often the driver says that a snapshot is not ready.
     pub(super) polls: u32,
-    pub(super) contents: BTreeMap<String, Content>,
+    pub(super) contents: Contents,
     pub(super) demands: BTreeMap<String, Demand>,
     /// The `VolumeSnapshots` by their names.
     pub(super) snapshots: BTreeMap<String, Value>,
-    /// The driver's volumes: handles and names.
+    /// The requests without a final answer.
+    pub(super) owed: Owed,
+    /// The driver's snapshots: handles and names; and all that it ever had.
     pub(super) held: BTreeMap<String, String>,
+    pub(super) known: BTreeMap<String, String>,
     /// Handles that the driver has said to be ready, and those that it has said to be deleted.
     pub(super) ready: BTreeSet<String>,
     pub(super) deleted: BTreeSet<String>,
@@ -157,7 +118,7 @@ pub(super) fn is_member(object: &Value) -> bool {
 
 /// The handle of a content, wherever it is known from.
 pub(super) fn handle(object: &Value) -> &str {
-    if text(object, HANDLE).is_empty() { text(object, GIVEN) } else { text(object, HANDLE) }
+    OF_SNAPSHOTS.handle(object)
 }
 
 impl Checks {
@@ -253,8 +214,13 @@ impl Checks {
         } else {
             self.by_others(commit, &uid, &owner, old);
         }
+        if commit.old.is_none() {
+            let (id, name) = (handle(last), self.known.get(handle(last)).map_or("", String::as_str));
+            let is_late = !id.is_empty() && OF_SNAPSHOTS.is_going(&self.contents, id, name);
+            self.contents.entry(uid.clone()).or_default().is_late = is_late;
+        }
         let content = self.contents.entry(uid).or_default();
-        content.committed(commit, last, is_protected(last), [MARK, HANDLE]);
+        content.committed(commit, last, is_protected(last), OF_SNAPSHOTS);
         if let Some(demand) = self.demands.get_mut(&owner)
             && annotation(last, INTENT).is_some()
         {
@@ -284,25 +250,28 @@ impl Checks {
             return;
         }
         let owner = text(old, OWNER).to_owned();
+        let is_owed = self.demands.get(&owner).is_some_and(|demand| demand.is_owed);
+        if is_owed && !self.is_forced(&owner) && !self.is_excused(&owner) {
+            self.violate(Rule::I2, format_args!("{name} is released while a call for it is unanswered"));
+        }
         let content = self.contents.get(uid);
         let known = content.map(|it| it.handle.clone()).filter(|it| !it.is_empty());
         let known = known.or_else(|| Some(text(old, GIVEN).to_owned()).filter(|it| !it.is_empty()));
-        let is_new_policy = content.and_then(|it| it.policy_at).is_some_and(|since| at < since + AGE);
-        if text(old, POLICY) == "Retain" || is_new_policy {
+        if text(old, POLICY) == "Retain" || content.is_some_and(|it| it.has_new_policy(at)) {
             self.retained.extend(known.into_iter().chain(self.cut_for(&owner)));
             return;
         }
         if self.is_excused(&owner) {
             return;
         }
-        if self.demands.get(&owner).is_some_and(|demand| demand.is_owed) && !self.is_forced(&owner) {
-            self.violate(Rule::I2, format_args!("{name} is released while a call for it is unanswered"));
-        }
-        if let Some(handle) = known.filter(|it| !self.deleted.contains(it)) {
+        // Another content has it deleted, if that is its policy.
+        let is_kept = |id: &String| OF_SNAPSHOTS.is_named_by_another(&self.contents, id, uid, at);
+        let undeleted = known.filter(|it| !self.deleted.contains(it) && !is_kept(it));
+        let left: Vec<String> = self.cut_for(&owner).into_iter().filter(|it| !is_kept(it)).collect();
+        if let Some(handle) = undeleted {
             self.violate(Rule::I2, format_args!("{name} is released, and the driver has not deleted {handle}"));
         }
         // The snapshot of one that was removed by force is worked to its end without a content: the end shows it (I14).
-        let left = self.cut_for(&owner);
         if !left.is_empty() && !self.is_forced(&owner) {
             self.violate(Rule::I2, format_args!("{name} is released, and the driver still has {left:?}"));
         }
@@ -369,7 +338,9 @@ pub(super) fn foreign(object: &Value) -> Value {
         finalizers.retain(|it| it != FINALIZER && it != groups::FINALIZER);
     }
     let of_group = if object["spec"].get("volumeGroupSnapshotRef").is_some() { &GROUP_STATUS[..] } else { &[] };
-    for member in STATUS.iter().chain(of_group) {
+    // The look-up of a snapshot that was there before tells of which group it is.
+    let of_given = if OF_SNAPSHOTS.is_given(&object) { &GROUP_STATUS[..1] } else { &[] };
+    for member in STATUS.iter().chain(of_group).chain(of_given) {
         take(&mut object, "/status", member);
     }
     without_empty(&mut object);

@@ -1,5 +1,5 @@
 //! The checks of groups of snapshots: the same invariants, as far as they concern groups. The back-off of groups (I9) is not among
-//! them, and neither are contents that were there before or that are removed by force: the crash suite plays the latter.
+//! them. The checks of the end are in `groups_rest`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,9 @@ use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Outcome, Sta
 use serde_json::Value;
 
 use super::calls::is_final;
-use super::checks::{AGE, Checks, Commit, Content, INTENT, POLICY, annotation, foreign, is_ready};
+use super::checks::{Checks, Commit, INTENT, POLICY, annotation, foreign, is_ready};
+use super::contents::{Content, Contents, OF_GROUPS, keeper};
+use super::force::Owed;
 use super::invariants::Rule;
 use crate::world::{DRIVER, MARKER, finalizers, is_deleting, text};
 
@@ -20,16 +22,19 @@ pub(super) const MARK: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsn
 pub(super) const LOST: &str = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
 pub(super) const OWNER: &str = "/spec/volumeGroupSnapshotRef/uid";
 pub(super) const HANDLE: &str = "/status/volumeGroupSnapshotHandle";
+pub(super) const GIVEN: &str = "/spec/source/groupSnapshotHandles/volumeGroupSnapshotHandle";
 /// The calls about groups.
-const CALLS: [Method; 3] =
+pub(super) const CALLS: [Method; 3] =
     [Method::CreateVolumeGroupSnapshot, Method::GetVolumeGroupSnapshot, Method::DeleteVolumeGroupSnapshot];
 
 /// The requests for a group, by its uid.
 #[derive(Debug, Default)]
-struct Demand {
+pub(super) struct Demand {
     request: Option<CreateVolumeGroupSnapshotRequest>,
     /// It may be running, or its answer is not known.
     is_owed: bool,
+    /// The driver has said that there is none.
+    is_denied: bool,
     /// Others have wiped what the content says of the request.
     is_wiped: bool,
     /// Why no daemon is at fault, whatever becomes of it.
@@ -39,17 +44,22 @@ struct Demand {
 /// What is known of groups.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    contents: BTreeMap<String, Content>,
-    demands: BTreeMap<String, Demand>,
+    pub(super) contents: Contents,
+    pub(super) demands: BTreeMap<String, Demand>,
+    /// The requests without a final answer.
+    pub(super) owed: Owed,
     /// The `VolumeGroupSnapshots` by their names.
-    wanted: BTreeMap<String, Value>,
-    /// The driver's groups: handles and names.
-    held: BTreeMap<String, String>,
+    pub(super) wanted: BTreeMap<String, Value>,
+    /// The driver's groups: handles and names; and all that it ever had.
+    pub(super) held: BTreeMap<String, String>,
+    known: BTreeMap<String, String>,
+    /// The snapshots of each group.
+    members: BTreeMap<String, BTreeSet<String>>,
     /// Handles that the driver has said to be ready, and those that it has said to be deleted.
     ready: BTreeSet<String>,
     deleted: BTreeSet<String>,
-    retained: BTreeSet<String>,
-    terms: u64,
+    pub(super) retained: BTreeSet<String>,
+    pub(super) terms: u64,
     broken: Vec<(Rule, String)>,
 }
 
@@ -59,12 +69,12 @@ fn same(one: &CreateVolumeGroupSnapshotRequest, other: &CreateVolumeGroupSnapsho
     (&one.name, volumes(one), &one.parameters) == (&other.name, volumes(other), &other.parameters)
 }
 
-fn is_protected(object: &Value) -> bool {
+pub(super) fn is_protected(object: &Value) -> bool {
     finalizers(object).contains(&FINALIZER)
 }
 
 impl Groups {
-    fn violate(&mut self, rule: Rule, what: impl std::fmt::Display) {
+    pub(super) fn violate(&mut self, rule: Rule, what: impl std::fmt::Display) {
         self.broken.push((rule, what.to_string()));
     }
 
@@ -78,7 +88,7 @@ impl Groups {
         [self.demands.len(), self.demands.values().filter(|it| it.excuse.is_some()).count()]
     }
 
-    fn is_excused(&self, owner: &str) -> bool {
+    pub(super) fn is_excused(&self, owner: &str) -> bool {
         self.demands.get(owner).is_some_and(|demand| demand.excuse.is_some())
     }
 
@@ -87,11 +97,30 @@ impl Groups {
     }
 
     /// The driver's groups of a `VolumeGroupSnapshot`: their handles.
-    fn cut_for(&self, owner: &str) -> Vec<String> {
-        self.held.iter().filter(|(_, name)| name.ends_with(owner)).map(|(id, _)| id.clone()).collect()
+    pub(super) fn cut_for(&self, owner: &str) -> Vec<String> {
+        self.held
+            .iter()
+            .filter(|(_, name)| !owner.is_empty() && name.ends_with(owner))
+            .map(|(id, _)| id.clone())
+            .collect()
     }
 
-    fn alive(&self) -> impl Iterator<Item = &Value> {
+    /// Whether the driver has this group, or had it.
+    pub(super) fn has_had(&self, id: &str) -> bool {
+        self.known.contains_key(id)
+    }
+
+    /// The content that needs a snapshot of this group.
+    pub(super) fn keeper<'a>(&self, id: &str, of_singles: &'a Checks) -> Option<&'a Content> {
+        keeper(&of_singles.contents, id, self.members.get(id)?)
+    }
+
+    /// Whether a user has removed a content of this `VolumeGroupSnapshot` by force.
+    pub(super) fn is_forced(&self, owner: &str) -> bool {
+        self.contents.values().any(|it| text(&it.object, OWNER) == owner && it.forced_in.is_some())
+    }
+
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Value> {
         self.contents.values().filter(|it| !it.is_gone).map(|it| &it.object)
     }
 
@@ -136,8 +165,21 @@ impl Groups {
             demand.is_wiped |= is_wiped && (demand.is_owed || annotation(old, MARK).is_some());
             demand.is_wiped &= !has_intent(last);
         }
+        if commit.old.is_none() {
+            let id = OF_GROUPS.handle(last);
+            let name = self.known.get(id).map_or("", String::as_str);
+            let is_late = !id.is_empty() && OF_GROUPS.is_going(&self.contents, id, name);
+            self.contents.entry(uid.clone()).or_default().is_late = is_late;
+        }
         let content = self.contents.entry(uid).or_default();
-        content.committed(commit, last, is_protected(last), [MARK, HANDLE]);
+        content.committed(commit, last, is_protected(last), OF_GROUPS);
+        if !is_ours && commit.new.is_none() {
+            content.forced_in = Some(self.terms);
+            // Another content has a request of its own.
+            if let Some(demand) = self.demands.get_mut(&owner) {
+                (demand.request, demand.is_owed) = (None, false);
+            }
+        }
     }
 
     /// I7, I8 and I10.
@@ -161,22 +203,31 @@ impl Groups {
     /// I2: the finalizer has left.
     fn released(&mut self, name: &str, uid: &str, old: &Value, at: Duration) {
         let owner = text(old, OWNER).to_owned();
+        let is_owed = self.demands.get(&owner).is_some_and(|demand| demand.is_owed);
+        if is_owed && !self.is_forced(&owner) && !self.is_excused(&owner) {
+            self.violate(Rule::I2, format_args!("{name} is released while a call for it is unanswered"));
+        }
         let content = self.contents.get(uid);
-        let handle = content.map(|it| it.handle.clone()).unwrap_or_default();
-        let is_new_policy = content.and_then(|it| it.policy_at).is_some_and(|since| at < since + AGE);
-        if text(old, POLICY) == "Retain" || is_new_policy {
-            let left = self.cut_for(&owner);
-            return self.retained.extend(left);
+        let known = content.map(|it| it.handle.clone()).filter(|it| !it.is_empty());
+        let known = known.or_else(|| Some(text(old, GIVEN).to_owned()).filter(|it| !it.is_empty()));
+        if text(old, POLICY) == "Retain" || content.is_some_and(|it| it.has_new_policy(at)) {
+            return self.retained.extend(known.into_iter().chain(self.cut_for(&owner)));
         }
         if self.is_excused(&owner) {
             return;
         }
-        if self.demands.get(&owner).is_some_and(|demand| demand.is_owed) {
-            self.violate(Rule::I2, format_args!("{name} is released while a call for it is unanswered"));
+        // Another content has it deleted, if that is its policy.
+        let is_kept = |id: &String| OF_GROUPS.is_named_by_another(&self.contents, id, uid, at);
+        let undeleted = known.filter(|it| !self.deleted.contains(it) && !is_kept(it));
+        let mut left: Vec<String> = self.cut_for(&owner).into_iter().filter(|it| !is_kept(it)).collect();
+        if self.is_forced(&owner) {
+            // What is left over of one that was removed by force is worked to its end without a content: the end shows it (I14).
+            left.clear();
         }
-        let left = self.cut_for(&owner);
-        if !left.is_empty() || !(handle.is_empty() || self.deleted.contains(&handle)) {
-            self.violate(Rule::I2, format_args!("{name} is released, and the driver still has {left:?} of {handle:?}"));
+        if !left.is_empty() || undeleted.is_some() {
+            let what =
+                format!("{name} is released, and the driver still has {left:?}, or has not deleted {undeleted:?}");
+            self.violate(Rule::I2, what);
         }
     }
 
@@ -184,7 +235,9 @@ impl Groups {
     pub(super) fn called(&mut self, call: &Call, caller: &str, state: &State, of_singles: &Checks) {
         let subject = call.snapshot.clone().unwrap_or_default();
         let is_new = call.ended.is_none() && call.applied.is_none();
-        self.held = state.groups().iter().map(|(id, group)| (id.clone(), group.name.clone())).collect();
+        self.holds(state.groups().iter().map(|(id, group)| (id.clone(), group.name.clone())).collect());
+        self.known.extend(self.held.clone());
+        self.members.extend(self.held.keys().map(|id| (id.clone(), state.members(id))));
         if call.method == Method::DeleteSnapshot && is_new {
             let group = state.snapshots().get(&subject).map_or("", |snapshot| &snapshot.group);
             if !group.is_empty() {
@@ -199,8 +252,8 @@ impl Groups {
                 self.violate(Rule::I8, format_args!("{caller} sends {} of {subject}, and does not lead", call.method));
             }
             match (&call.cut_group, call.method) {
-                (Some(cut), _) => self.cut_arrived(cut),
-                (None, Method::DeleteVolumeGroupSnapshot) => self.delete_arrived(call, &subject),
+                (Some(cut), _) => self.cut_arrived(cut, call.started),
+                (None, Method::DeleteVolumeGroupSnapshot) => self.delete_arrived(&subject, call.started, of_singles),
                 _ => {}
             }
         }
@@ -209,44 +262,57 @@ impl Groups {
         }
     }
 
-    /// I1 and I4.
-    fn cut_arrived(&mut self, cut: &CreateVolumeGroupSnapshotRequest) {
-        let is_its = |it: &&Content| !it.is_gone && cut.name.ends_with(text(&it.object, OWNER));
-        let Some(content) = self.contents.values().find(is_its) else {
-            return self.violate(Rule::I1, format_args!("{} is asked for, and no content is there", cut.name));
+    /// What the driver has by now. It may have done something, though a final answer said that nothing goes on.
+    fn holds(&mut self, held: BTreeMap<String, String>) {
+        let before = std::mem::replace(&mut self.held, held);
+        let is_denied = |name: &str, (owner, it): (&String, &Demand)| {
+            let is_cut = || self.alive().any(|it| text(it, OWNER) == owner && !text(it, HANDLE).is_empty());
+            name.ends_with(owner) && it.is_denied && !it.is_owed && !is_cut()
         };
-        let owner = text(&content.object, OWNER).to_owned();
-        let is_cut = !text(&content.object, HANDLE).is_empty();
-        if !content.is_begun && !is_cut {
-            self.violate(Rule::I1, format_args!("{} is asked for without a mark", cut.name));
+        let new = self.held.iter().filter(|(id, _)| !before.contains_key(*id));
+        let denied = new.filter_map(|(_, name)| self.demands.iter().find(|it| is_denied(name, *it)));
+        let denied: Vec<String> = denied.map(|(owner, _)| owner.clone()).collect();
+        for owner in denied {
+            self.excuse(&owner, "the driver made a group after it had denied it");
         }
+    }
+
+    /// I1 and I4.
+    fn cut_arrived(&mut self, cut: &CreateVolumeGroupSnapshotRequest, at: Duration) {
+        if let Err(is_known) = OF_GROUPS.may_ask(&self.contents, &cut.name, at) {
+            self.violate(
+                Rule::I1,
+                format_args!("{} is asked for without a mark (content known: {is_known})", cut.name),
+            );
+        }
+        OF_GROUPS.note_asked(&mut self.contents, &cut.name, self.terms);
+        let of_owner = || self.contents.values().filter(|it| OF_GROUPS.is_named_for(it, &cut.name));
+        let Some(owner) = of_owner().next().map(|it| text(&it.object, OWNER).to_owned()) else { return };
+        let is_cut = of_owner().any(|it| !it.is_gone && !text(&it.object, HANDLE).is_empty());
+        // The work on a content that was removed by force is finished beside a new content, each with its own request.
+        let is_alone = !self.is_forced(&owner);
         let demand = self.demands.entry(owner).or_default();
         let before = demand.request.replace(cut.clone());
         let may_run = demand.is_owed || is_cut;
         demand.is_owed |= !is_cut;
-        let is_free = demand.is_wiped || demand.excuse.is_some();
+        if !is_cut {
+            self.owed.asked(&cut.name);
+        }
+        let is_free = demand.is_wiped || demand.excuse.is_some() || !is_alone;
         if let Some(before) = before.filter(|before| may_run && !is_free && !same(before, cut)) {
             self.violate(Rule::I4, format_args!("{cut:?} is asked for, where {before:?} may be running"));
         }
     }
 
     /// I6.
-    fn delete_arrived(&mut self, call: &Call, subject: &str) {
-        let Some(content) = self.contents.values().find(|it| !it.is_gone && it.handle == subject) else {
-            return self.violate(Rule::I6, format_args!("{subject} is deleted, and no content has it"));
-        };
-        let object = &content.object;
-        let is_new_policy = content.policy_at.is_some_and(|since| call.started < since + AGE);
-        let wrong = [
-            (!is_deleting(object), "is not being deleted"),
-            (annotation(object, MARK).is_some(), "is marked"),
-            (annotation(object, LOST).is_none(), "is still wanted by its group"),
-            (text(object, POLICY) != "Delete" && !is_new_policy, "says that it is kept"),
-        ];
-        let wrong: Vec<&str> = wrong.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, why)| why).collect();
-        if !wrong.is_empty() {
-            let what = format!("{subject} is deleted, and its content {wrong:?}: {object}");
+    fn delete_arrived(&mut self, subject: &str, at: Duration, of_singles: &Checks) {
+        if let Some(keeper) = self.keeper(subject, of_singles).filter(|it| it.is_settled(at)) {
+            let what = format!("{subject} is deleted, and somebody needs one of its snapshots: {}", keeper.object);
             self.violate(Rule::I6, what);
+        }
+        let name = self.known.get(subject).map_or("", String::as_str);
+        if let Some(fault) = OF_GROUPS.fault(&self.contents, subject, name, at) {
+            self.violate(Rule::I6, fault);
         }
     }
 
@@ -269,6 +335,9 @@ impl Groups {
             let ready = handles.iter().filter(|id| state.members(id).iter().all(told));
             self.ready.extend(ready.cloned());
         }
+        if call.method == Method::CreateVolumeGroupSnapshot {
+            self.owed.ended(subject, code);
+        }
         let Some(owner) = self.demands.keys().find(|owner| subject.ends_with(owner.as_str())).cloned() else { return };
         match code {
             None => self.demands.entry(owner).or_default().is_owed = false,
@@ -278,72 +347,10 @@ impl Groups {
                 if !handles.is_empty() && !is_cut {
                     self.excuse(&owner, "the driver denied a group that it has");
                 }
-                self.demands.entry(owner).or_default().is_owed = false;
+                let demand = self.demands.entry(owner).or_default();
+                (demand.is_owed, demand.is_denied) = (false, true);
             }
             Some(_) => {}
-        }
-    }
-
-    /// Another group is in the way, which the driver denied once.
-    fn is_barred(&self, content: &Value) -> bool {
-        self.is_excused(text(content, OWNER)) && text(content, "/status/error/message").contains("AlreadyExists")
-    }
-
-    /// Unfinished work (I12), and remains on contents (I11).
-    pub(super) fn unrest(&self) -> Vec<(Rule, String)> {
-        let mut faults = Vec::new();
-        for content in self.alive().filter(|it| !self.is_barred(it)) {
-            let name = text(content, "/metadata/name");
-            if is_deleting(content) && annotation(content, LOST).is_some() && is_protected(content) {
-                faults.push((Rule::I12, format!("{name} is still there: {content}")));
-            } else if !is_deleting(content) && !is_ready(content) {
-                faults.push((Rule::I12, format!("{name} is not ready: {content}")));
-            }
-            if annotation(content, MARK).is_some() || annotation(content, INTENT).is_some() {
-                faults.push((Rule::I11, format!("{name} says that a call is unanswered: {content}")));
-            }
-        }
-        for (name, group) in &self.wanted {
-            let content = self.alive().find(|it| text(it, OWNER) == text(group, "/metadata/uid"));
-            if content.is_some_and(|it| self.is_barred(it)) {
-                continue;
-            }
-            if is_deleting(group) || !is_ready(group) {
-                faults.push((Rule::I12, format!("{name} is not ready, or still there: {group}")));
-            }
-        }
-        faults
-    }
-
-    /// Groups that the driver has for no content (I14), twice (I13), or no more (I6).
-    pub(super) fn leaks(&self) -> Vec<(Rule, String)> {
-        let mut faults = Vec::new();
-        let named: BTreeSet<&str> = self.alive().map(|it| text(it, HANDLE)).collect();
-        for owner in self.demands.keys().filter(|it| !self.is_excused(it)) {
-            let cut = self.cut_for(owner);
-            if cut.len() > 1 {
-                faults.push((Rule::I13, format!("the driver has {cut:?} for {owner}")));
-            }
-            for id in cut.iter().filter(|it| !named.contains(it.as_str()) && !self.retained.contains(*it)) {
-                faults.push((Rule::I14, format!("the driver has {id} for {owner}, and no content has it")));
-            }
-        }
-        for content in self.alive().filter(|it| !is_deleting(it) && !self.is_excused(text(it, OWNER))) {
-            let id = text(content, HANDLE);
-            if !id.is_empty() && !self.held.contains_key(id) {
-                faults.push((Rule::I6, format!("{id} is gone, and its content lives: {content}")));
-            }
-        }
-        faults
-    }
-
-    /// The calls while there was no work.
-    pub(super) fn disturbed(&mut self, calls: &[std::sync::Arc<Call>]) {
-        if self.alive().any(|it| self.is_barred(it)) {
-            return;
-        }
-        for call in calls.iter().filter(|it| CALLS.contains(&it.method)) {
-            self.violate(Rule::Quiet, format_args!("{} of {:?}", call.method, call.snapshot));
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_control_plane::proto::CreateVolumeGroupSnapshotRequest;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
@@ -13,8 +14,9 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::checks::INTENT;
-use super::groups::{CONTENTS, GROUPS, MARK};
-use super::play::{CLASSES, Play, SECRET};
+use super::contents::OF_GROUPS;
+use super::groups::{CONTENTS, FINALIZER, GROUPS, MARK};
+use super::play::{CLASSES, Play, SECRET, VOLUMES, handle};
 use crate::world::{DAEMONS, DRIVER, secret_name, text};
 
 const API: &str = "groupsnapshot.storage.k8s.io";
@@ -23,7 +25,7 @@ const NAMES: usize = 3;
 /// The labels that a group may ask for. Some volumes have both.
 const LABELS: [&str; 2] = ["left", "right"];
 
-fn kind(plural: &str) -> &'static Resource {
+pub(super) fn kind(plural: &str) -> &'static Resource {
     resources::find(API, "v1", plural).unwrap()
 }
 
@@ -81,6 +83,102 @@ impl Play {
                 self.patch_a_group_content(json!({ "metadata": theirs }));
             }
             _ => {}
+        }
+    }
+
+    /// Something may happen to a group that was there before.
+    pub(super) fn happen_to_given_groups(&mut self) {
+        match self.later_rng.random_range(0..16) {
+            0..3 => self.give_group(),
+            3 => {
+                let all = self.testbed.api.objects(kind(GROUPS), "default").unwrap();
+                let given = |it: &&Arc<Value>| !text(it, "/spec/source/volumeGroupSnapshotContentName").is_empty();
+                if let Some(name) = self.any_name(all.iter().filter(given)) {
+                    let _ = self.testbed.api.delete_object(kind(GROUPS), "default", &name);
+                }
+            }
+            4 => {
+                if let Some(name) = self.any_given() {
+                    let _ = self.testbed.api.delete_object(kind(CONTENTS), "", &name);
+                }
+            }
+            5 => {
+                let policy = ["Delete", "Retain"][self.later_rng.random_range(0..2)];
+                let body = PatchBody::Merge(json!({ "spec": { "deletionPolicy": policy } }));
+                if let Some(name) = self.any_given() {
+                    let _ = self.testbed.api.patch_object(kind(CONTENTS), "", &name, body, false);
+                }
+            }
+            6 => {
+                let code = Code::from_i32(self.later_rng.random_range(1..=16));
+                let action = Action::Fail { code, message: "scripted".to_owned() };
+                let fault = Fault::on(Method::GetVolumeGroupSnapshot, action);
+                self.testbed.driver.inject(fault.times(self.later_rng.random_range(1..=4)));
+            }
+            _ => {}
+        }
+    }
+
+    fn any_name<'a>(&mut self, all: impl Iterator<Item = &'a Arc<Value>>) -> Option<String> {
+        let all: Vec<&Arc<Value>> = all.collect();
+        let at = (!all.is_empty()).then(|| self.later_rng.random_range(0..all.len()))?;
+        Some(text(all[at], "/metadata/name").to_owned())
+    }
+
+    /// A content of a group that was there before.
+    fn any_given(&mut self) -> Option<String> {
+        let all = self.testbed.api.objects(kind(CONTENTS), "").unwrap();
+        self.any_name(all.iter().filter(|it| OF_GROUPS.is_given(it)))
+    }
+
+    /// A user imports a group that exists, or that the driver has never had, perhaps to delete it at once.
+    fn give_group(&mut self) {
+        self.made += 1;
+        let name = format!("given-group-{}", self.made);
+        let (id, members) = if self.later_rng.random_bool(0.2) {
+            (format!("no-{name}"), vec![format!("no-member-of-{name}")])
+        } else {
+            let first = self.later_rng.random_range(0..VOLUMES - 1);
+            let request = CreateVolumeGroupSnapshotRequest {
+                name: format!("theirs-{name}"),
+                source_volume_ids: vec![handle(first), handle(first + 1)],
+                secrets: self.setting.secrets(),
+                ..CreateVolumeGroupSnapshotRequest::default()
+            };
+            let (profile, now) = (self.testbed.driver.profile(), self.testbed.clock.wall());
+            let made = self.testbed.driver.change_state(|state| state.create_group(&profile, &request, now));
+            let group = made.unwrap().group_snapshot.unwrap();
+            (group.group_snapshot_id, group.snapshots.into_iter().map(|it| it.snapshot_id).collect::<Vec<_>>())
+        };
+        self.import_group(&name, &id, &members);
+        if self.later_rng.random_bool(0.3) {
+            let _ = self.testbed.api.delete_object(kind(CONTENTS), "", &name);
+        }
+    }
+
+    /// A content of a group that was there before it, perhaps with a `VolumeGroupSnapshot`.
+    pub(super) fn import_group(&mut self, name: &str, id: &str, members: &[String]) {
+        let policy = ["Delete", "Retain"][usize::from(self.later_rng.random_bool(0.4))];
+        let mut content = json!({ "apiVersion": format!("{API}/v1"), "kind": "VolumeGroupSnapshotContent",
+            "metadata": { "name": name },
+            "spec": { "driver": DRIVER, "deletionPolicy": policy, "volumeGroupSnapshotClassName": CLASSES[0],
+                "source": { "groupSnapshotHandles": {
+                    "volumeGroupSnapshotHandle": id, "volumeSnapshotHandles": members } },
+                "volumeGroupSnapshotRef": { "namespace": "default", "name": format!("group-{name}") } } });
+        if self.later_rng.random_bool(0.6) {
+            content["metadata"]["finalizers"] = json!([FINALIZER]);
+        }
+        if self.setting.is_secretive {
+            content["metadata"]["annotations"] = json!({
+                "groupsnapshot.storage.kubernetes.io/deletion-secret-name": secret_name(SECRET),
+                "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace": "kube-system" });
+        }
+        self.testbed.api.create_value(content).unwrap();
+        if self.later_rng.random_bool(0.5) {
+            let group = json!({ "apiVersion": format!("{API}/v1"), "kind": "VolumeGroupSnapshot",
+                "metadata": { "name": format!("group-{name}") },
+                "spec": { "source": { "volumeGroupSnapshotContentName": name } } });
+            self.testbed.api.create_value(group).unwrap();
         }
     }
 

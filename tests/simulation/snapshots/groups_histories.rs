@@ -19,24 +19,29 @@ const OWNER: &str = "the-uid";
 const NAME: &str = "group-the-uid";
 
 /// A content that the snapshot-controller has made, and what becomes of it. The first daemon leads.
-struct Story {
-    of_singles: Checks,
-    checks: Groups,
-    content: Option<Value>,
-    state: State,
-    last: Option<Call>,
-    now: u64,
+pub(super) struct Story {
+    pub(super) of_singles: Checks,
+    pub(super) checks: Groups,
+    pub(super) content: Option<Value>,
+    pub(super) state: State,
+    pub(super) last: Option<Call>,
+    pub(super) now: u64,
 }
 
 impl Story {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        Self::of(&json!({ "volumeHandles": ["v", "w"] }), OWNER)
+    }
+
+    /// A content with this source, of a group with this uid.
+    pub(super) fn of(source: &Value, owner: &str) -> Self {
         let mut of_singles = Checks::default();
         let lease = json!({ "spec": { "holderIdentity": format!("{}_1", DAEMONS[0]), "acquireTime": "x" } });
         let at = Duration::ZERO;
         of_singles.committed(&Commit { at, actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) });
         let content = json!({ "metadata": { "name": CONTENT, "uid": "content-uid", "finalizers": [FINALIZER] },
-            "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": { "volumeHandles": ["v", "w"] },
-                "volumeGroupSnapshotRef": { "namespace": "default", "name": "g", "uid": OWNER } } });
+            "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": source,
+                "volumeGroupSnapshotRef": { "namespace": "default", "name": "g", "uid": owner } } });
         let mut state = State::default();
         for volume in ["v", "w"] {
             state.seed(volume);
@@ -45,7 +50,7 @@ impl Story {
         story.becomes("controller", Some(content))
     }
 
-    fn becomes(mut self, actor: &'static str, new: Option<Value>) -> Self {
+    pub(super) fn becomes(mut self, actor: &'static str, new: Option<Value>) -> Self {
         self.now += 10;
         let old = std::mem::replace(&mut self.content, new);
         let (at, old, new) = (Duration::from_secs(self.now), old.as_ref(), self.content.as_ref());
@@ -55,26 +60,26 @@ impl Story {
     }
 
     /// This is merged into the content; null takes a member away.
-    fn merges(self, actor: &'static str, patch: &Value) -> Self {
+    pub(super) fn merges(self, actor: &'static str, patch: &Value) -> Self {
         let mut new = self.content.clone().unwrap();
         merge(&mut new, patch);
         self.becomes(actor, Some(new))
     }
 
-    fn writes(self, patch: &Value) -> Self {
+    pub(super) fn writes(self, patch: &Value) -> Self {
         self.merges(DAEMONS[0], patch)
     }
 
-    fn marks(self, value: &Value) -> Self {
+    pub(super) fn marks(self, value: &Value) -> Self {
         self.writes(&json!({ "metadata": { "annotations": { MARK: value, INTENT: value } } }))
     }
 
-    fn deleted(self) -> Self {
+    pub(super) fn deleted(self) -> Self {
         let metadata = json!({ "annotations": { LOST: "yes" }, "deletionTimestamp": "2026-01-01T00:00:00Z" });
         self.merges("controller", &json!({ "metadata": metadata }))
     }
 
-    fn sends(mut self, method: Method, about: &str, cut: Option<CreateVolumeGroupSnapshotRequest>) -> Self {
+    pub(super) fn sends(mut self, method: Method, about: &str, cut: Option<CreateVolumeGroupSnapshotRequest>) -> Self {
         self.now += 10;
         let mut sent = call(1, Duration::from_secs(self.now), method, about);
         sent.cut_group = cut.map(Box::new);
@@ -83,7 +88,7 @@ impl Story {
         self
     }
 
-    fn asks_with(self, tier: &str) -> Self {
+    pub(super) fn asks_with(self, tier: &str) -> Self {
         let source_volume_ids = vec!["v".to_owned(), "w".to_owned()];
         let parameters = [("tier".to_owned(), tier.to_owned())].into();
         let request = CreateVolumeGroupSnapshotRequest {
@@ -95,56 +100,56 @@ impl Story {
         self.sends(Method::CreateVolumeGroupSnapshot, NAME, Some(request))
     }
 
-    fn asks(self) -> Self {
+    pub(super) fn asks(self) -> Self {
         self.asks_with("1")
     }
 
     /// The driver does what it was asked for last.
-    fn done(mut self) -> Self {
+    pub(super) fn done(mut self) -> Self {
         let request = self.last.as_ref().unwrap().cut_group.clone().unwrap();
         self.state.create_group(&Profile::default(), &request, Timestamp::UNIX_EPOCH).unwrap();
         self
     }
 
-    fn ends(mut self, outcome: Outcome) -> Self {
+    pub(super) fn ends(mut self, outcome: Outcome) -> Self {
         let mut ended = self.last.take().unwrap();
         (ended.ended, ended.outcome) = (Some(Duration::from_secs(self.now)), outcome);
         self.checks.called(&ended, DAEMONS[0], &self.state, &self.of_singles);
         self
     }
 
-    fn refused(self, code: Code) -> Self {
+    pub(super) fn refused(self, code: Code) -> Self {
         self.ends(Outcome::Refused(Refusal::new(code, "no")))
     }
 
-    fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         self.state.groups().keys().next().cloned().unwrap_or_default()
     }
 
-    fn stores(self) -> Self {
+    pub(super) fn stores(self) -> Self {
         let id = self.id();
         self.writes(&json!({ "status": { "volumeGroupSnapshotHandle": id, "readyToUse": true } }))
     }
 
     /// A ready group.
-    fn cut(self) -> Self {
+    pub(super) fn cut(self) -> Self {
         self.marks(&json!("yes")).asks().done().ends(Outcome::Ok).stores().marks(&Value::Null)
     }
 
-    fn deletes(mut self) -> Self {
+    pub(super) fn deletes(mut self) -> Self {
         let id = self.id();
         self = self.sends(Method::DeleteVolumeGroupSnapshot, &id, None);
         self.state = State::default();
         self.ends(Outcome::Ok)
     }
 
-    fn released(self) -> Self {
+    pub(super) fn released(self) -> Self {
         self.becomes(DAEMONS[0], None)
     }
 
     /// There is no work any more.
-    fn rests(self) -> Vec<Rule> {
-        let end = [self.checks.unrest(), self.checks.leaks()].concat();
+    pub(super) fn rests(self) -> Vec<Rule> {
+        let end = [self.checks.unrest(&self.of_singles), self.checks.leaks(&self.of_singles)].concat();
         self.checks.broken().into_iter().chain(end).map(|(rule, _)| rule).collect()
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use super::checks::{CONTENTS, INTENT, MARK, SNAPSHOTS, is_member};
+use super::force_happening::KEPT;
 use super::play::{CLASSES, Play, SECRET, VOLUMES, class, handle, kind};
 use crate::world::{DAEMONS, MARKER, finalizers, text};
 
@@ -23,12 +24,17 @@ const NAMES: usize = 6;
 /// Faults that end by themselves.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
-    Heal { daemon: usize, peer: &'static str },
+    Heal {
+        daemon: usize,
+        peer: &'static str,
+    },
     Release(FaultId),
     Start,
     Class(&'static str),
     Habits,
     Secret,
+    /// Somebody removes a content of this kind and name by force.
+    Force(&'static str, String),
 }
 
 impl Play {
@@ -65,6 +71,7 @@ impl Play {
                     let _ = self.testbed.api.create_value(again);
                 }
                 Undo::Habits => drop(self.habits.send_replace(SnapshotHabits::default())),
+                Undo::Force(plural, name) => self.remove_by_force(plural, &name),
                 Undo::Secret => drop(self.testbed.api.create_value(crate::world::World::secret(SECRET))),
             }
         }
@@ -140,7 +147,7 @@ impl Play {
 
     fn any_content(&mut self) -> Option<std::sync::Arc<Value>> {
         let mut all = self.contents();
-        all.retain(|it| !is_member(it));
+        all.retain(|it| !is_member(it) && !text(it, "/metadata/name").starts_with(KEPT));
         (!all.is_empty()).then(|| all[self.rng.random_range(0..all.len())].clone())
     }
 

@@ -17,23 +17,23 @@ use crate::world::{DAEMONS, DRIVER, MARKER};
 
 const CONTENT: &str = "content";
 const OWNER: &str = "the-uid";
-const NAME: &str = "snapshot-the-uid";
-const ID: &str = "snapshot-1";
+pub(super) const NAME: &str = "snapshot-the-uid";
+pub(super) const ID: &str = "snapshot-1";
 
 /// A content that the snapshot-controller has made, and what becomes of it. The first daemon leads.
-struct Story {
-    checks: Checks,
-    content: Option<Value>,
+pub(super) struct Story {
+    pub(super) checks: Checks,
+    pub(super) content: Option<Value>,
     /// The driver's volumes.
-    held: BTreeMap<String, String>,
-    calls: Vec<Arc<Call>>,
-    now: u64,
+    pub(super) held: BTreeMap<String, String>,
+    pub(super) calls: Vec<Arc<Call>>,
+    pub(super) now: u64,
     /// Who does what follows.
-    actor: &'static str,
+    pub(super) actor: &'static str,
 }
 
 impl Story {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let content = json!({ "metadata": { "name": CONTENT, "uid": "content-uid", "finalizers": [FINALIZER] },
             "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": { "volumeHandle": "v" },
                 "volumeSnapshotRef": { "namespace": "default", "name": "s", "uid": OWNER } } });
@@ -45,28 +45,28 @@ impl Story {
         story
     }
 
-    fn by(mut self, actor: &'static str) -> Self {
+    pub(super) fn by(mut self, actor: &'static str) -> Self {
         self.actor = actor;
         self
     }
 
-    fn after(mut self, seconds: u64) -> Self {
+    pub(super) fn after(mut self, seconds: u64) -> Self {
         self.now += seconds;
         self
     }
 
-    fn at(&self) -> Duration {
+    pub(super) fn at(&self) -> Duration {
         Duration::from_secs(self.now)
     }
 
-    fn leads(mut self, daemon: &str) -> Self {
+    pub(super) fn leads(mut self, daemon: &str) -> Self {
         let lease = json!({ "spec": { "holderIdentity": format!("{daemon}_1"), "acquireTime": daemon } });
         let commit = Commit { at: self.at(), actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) };
         self.checks.committed(&commit);
         self
     }
 
-    fn becomes(mut self, new: Option<Value>) -> Self {
+    pub(super) fn becomes(mut self, new: Option<Value>) -> Self {
         let (at, actor) = (self.at(), self.actor);
         let old = std::mem::replace(&mut self.content, new);
         let (old, new) = (old.as_ref(), self.content.as_ref());
@@ -75,7 +75,7 @@ impl Story {
     }
 
     /// Members of the content become these, by their pointers; null takes one away.
-    fn writes(self, changes: &[(&str, Value)]) -> Self {
+    pub(super) fn writes(self, changes: &[(&str, Value)]) -> Self {
         let mut new = self.content.clone().unwrap();
         for (pointer, value) in changes {
             let (parents, member) = pointer.rsplit_once('/').unwrap();
@@ -93,32 +93,32 @@ impl Story {
         self.becomes(Some(new))
     }
 
-    fn marks(self, value: &Value) -> Self {
+    pub(super) fn marks(self, value: &Value) -> Self {
         let of = |key: &str| format!("/metadata/annotations/{}", key.replace('/', "~"));
         self.writes(&[(&of(MARK), value.clone()), (&of(INTENT), value.clone())])
     }
 
-    fn marked(self) -> Self {
+    pub(super) fn marked(self) -> Self {
         self.marks(&json!("yes"))
     }
 
-    fn unmarked(self) -> Self {
+    pub(super) fn unmarked(self) -> Self {
         self.marks(&Value::Null)
     }
 
     /// As the snapshot-controller does.
-    fn deleted(self) -> Self {
+    pub(super) fn deleted(self) -> Self {
         let actor = self.actor;
         let lost = format!("/metadata/annotations/{}", LOST.replace('/', "~"));
         let time = json!("2026-01-01T00:00:00Z");
         self.by("controller").writes(&[(&lost, json!("yes")), ("/metadata/deletionTimestamp", time)]).by(actor)
     }
 
-    fn stores(self, id: &str) -> Self {
+    pub(super) fn stores(self, id: &str) -> Self {
         self.writes(&[("/status/snapshotHandle", json!(id)), ("/status/readyToUse", json!(true))])
     }
 
-    fn sends(mut self, method: Method, about: &str, parameter: &str) -> Self {
+    pub(super) fn sends(mut self, method: Method, about: &str, parameter: &str) -> Self {
         let mut call = call(self.calls.len() as u64 + 1, self.at(), method, about);
         if method == Method::CreateSnapshot {
             let parameters = [("tier".to_owned(), parameter.to_owned())].into();
@@ -135,45 +135,45 @@ impl Story {
         self
     }
 
-    fn asks(self) -> Self {
+    pub(super) fn asks(self) -> Self {
         self.sends(Method::CreateSnapshot, NAME, "1")
     }
 
-    fn holds(mut self, id: &str) -> Self {
+    pub(super) fn holds(mut self, id: &str) -> Self {
         self.held.insert(id.to_owned(), NAME.to_owned());
         self.checks.holds(self.held.clone().into_iter());
         self
     }
 
-    fn ends(mut self, outcome: Outcome) -> Self {
+    pub(super) fn ends(mut self, outcome: Outcome) -> Self {
         let mut call = Call::clone(self.calls.last().unwrap());
         (call.ended, call.outcome) = (Some(self.at()), outcome);
         self.checks.called(&call, self.actor, 1);
         self
     }
 
-    fn refused(self, code: Code) -> Self {
+    pub(super) fn refused(self, code: Code) -> Self {
         self.ends(Outcome::Refused(Refusal::new(code, "no")))
     }
 
     /// A ready snapshot.
-    fn cut(self) -> Self {
+    pub(super) fn cut(self) -> Self {
         self.marked().asks().holds(ID).ends(Outcome::Ok).stores(ID).unmarked()
     }
 
-    fn deletes(mut self, id: &str) -> Self {
+    pub(super) fn deletes(mut self, id: &str) -> Self {
         self = self.sends(Method::DeleteSnapshot, id, "");
         self.held.remove(id);
         self.checks.holds(self.held.clone().into_iter());
         self.ends(Outcome::Ok)
     }
 
-    fn released(self) -> Self {
+    pub(super) fn released(self) -> Self {
         self.becomes(None)
     }
 
     /// There is no work any more, and these were requested.
-    fn rests(mut self, requests: &[Entry]) -> Self {
+    pub(super) fn rests(mut self, requests: &[Entry]) -> Self {
         self.checks.disturbed(requests, &[]);
         let faults = [self.checks.unrest(), self.checks.leaks()].concat();
         self.checks.broken.extend(faults);
@@ -181,7 +181,7 @@ impl Story {
     }
 
     /// What was found out, each once.
-    fn broken(self) -> Vec<Rule> {
+    pub(super) fn broken(self) -> Vec<Rule> {
         let mut rules: Vec<Rule> = self.checks.broken.into_iter().map(|(rule, _)| rule).collect();
         rules.dedup();
         rules

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::checks::{Checks, Commit};
+use super::contents::OF_GROUPS;
 use super::groups::Groups;
 use super::groups_happening::{group_class, labels_of};
 use super::happening::Undo;
@@ -59,6 +60,10 @@ pub(super) struct Setting {
     pub(super) polls: u32,
     /// Groups are taken, too.
     pub(super) takes_groups: bool,
+    /// Groups that were there before have contents, too.
+    pub(super) gives_groups: bool,
+    /// Contents are removed by force, and snapshots are put into other contents.
+    pub(super) is_forceful: bool,
 }
 
 impl Setting {
@@ -75,6 +80,8 @@ impl Setting {
             lists: rng.random_bool(0.7),
             polls,
             takes_groups: seed % 4 >= 2,
+            gives_groups: matches!(seed % 8, 3 | 6 | 7),
+            is_forceful: seed % 8 >= 4,
         }
     }
 
@@ -86,12 +93,14 @@ impl Setting {
         if !self.lists {
             profile = profile.without(Rpc::ListSnapshots);
         }
-        if self.is_secretive {
-            let secrets = [("password".to_owned(), MARKER.to_owned())];
-            profile.snapshot_secrets.0 = secrets.clone().into();
-            profile.snapshot_list_secrets.0 = secrets.into();
-        }
+        profile.snapshot_secrets.0 = self.secrets();
+        profile.snapshot_list_secrets.0 = self.secrets();
         profile
+    }
+
+    /// What every call needs.
+    pub(super) fn secrets<T: FromIterator<(String, String)>>(self) -> T {
+        self.is_secretive.then(|| ("password".to_owned(), MARKER.to_owned())).into_iter().collect()
     }
 }
 
@@ -105,6 +114,8 @@ pub(super) struct Play {
     pub(super) rng: StdRng,
     /// What happens to groups, so that the rest is the same with them and without.
     pub(super) group_rng: StdRng,
+    /// What else was added later, for the same reason.
+    pub(super) later_rng: StdRng,
     pub(super) daemons: Vec<Option<Daemon>>,
     /// Faults that end by themselves, and when.
     pub(super) agenda: Vec<(Instant, Undo)>,
@@ -121,6 +132,9 @@ pub(super) struct Report {
     pub(super) asked: usize,
     pub(super) groups: usize,
     pub(super) excused: usize,
+    /// How many contents of groups were for what was there before, and how many contents were removed by force during a call.
+    pub(super) given: usize,
+    pub(super) forced: usize,
     pub(super) calls: usize,
 }
 
@@ -165,7 +179,8 @@ impl Play {
         let habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
         let count = if setting.has_standby { 2 } else { 1 };
         let daemons = (0..count).map(|_| None).collect();
-        let (rng, group_rng) = (StdRng::seed_from_u64(seed), StdRng::seed_from_u64(seed ^ 0x9_0000));
+        let drawn = |salt: u64| StdRng::seed_from_u64(seed ^ salt);
+        let (rng, group_rng, later_rng) = (drawn(0), drawn(0x9_0000), drawn(0xf_0000));
         let mut play = Self {
             testbed,
             network,
@@ -174,6 +189,7 @@ impl Play {
             groups,
             rng,
             group_rng,
+            later_rng,
             daemons,
             agenda: Vec::new(),
             habits,
@@ -273,6 +289,12 @@ impl Play {
             if self.setting.takes_groups {
                 self.happen_to_groups();
             }
+            if self.setting.gives_groups {
+                self.happen_to_given_groups();
+            }
+            if self.setting.is_forceful {
+                self.happen_by_force();
+            }
         }
         self.heal().await;
         let mut waited = Duration::ZERO;
@@ -285,7 +307,8 @@ impl Play {
         let mut broken = self.unrest();
         if broken.is_empty() {
             self.stay_quiet().await;
-            broken = [self.checks().leaks(), self.groups().leaks()].concat();
+            let checks = self.checks();
+            broken = [checks.leaks(), self.groups().leaks(&checks)].concat();
         }
         let (checks, of_groups) = (self.checks(), self.groups());
         broken.extend(checks.broken.clone());
@@ -295,12 +318,17 @@ impl Play {
         broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::I10, line)));
         let [groups, excused] = of_groups.counts();
         let excused = excused + checks.demands.values().filter(|it| it.excuse.is_some()).count();
-        Report { broken, asked: checks.demands.len(), groups, excused, calls: self.testbed.driver.calls().len() }
+        let given = of_groups.contents.values().filter(|it| OF_GROUPS.is_given(&it.object)).count();
+        let all = checks.contents.values().chain(of_groups.contents.values());
+        let forced = all.filter(|it| it.forced_in.is_some() && it.is_begun).count();
+        let (asked, calls) = (checks.demands.len(), self.testbed.driver.calls().len());
+        Report { broken, asked, groups, excused, given, forced, calls }
     }
 
     /// What is still to be done.
     fn unrest(&self) -> Vec<(Rule, String)> {
-        [self.checks().unrest(), self.groups().unrest()].concat()
+        let checks = self.checks();
+        [checks.unrest(), self.groups().unrest(&checks)].concat()
     }
 
     async fn heal(&mut self) {

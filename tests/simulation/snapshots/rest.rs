@@ -7,7 +7,9 @@ use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::driver::{Call, Method};
 use serde_json::Value;
 
-use super::checks::{CONTENTS, Checks, GIVEN, INTENT, LOST, MARK, OWNER, annotation, handle, is_protected, is_ready};
+use super::checks::{CONTENTS, Checks, INTENT, MARK, OWNER, annotation, handle, is_member, is_protected, is_ready};
+use super::contents::{Content, OF_SNAPSHOTS};
+use super::force;
 use super::invariants::Rule;
 use crate::world::{DAEMONS, DRIVER, is_deleting, text};
 
@@ -29,14 +31,13 @@ impl Checks {
         let mut faults = Vec::new();
         for content in self.alive().filter(|it| !self.is_barred(it)) {
             let name = text(content, "/metadata/name");
-            let is_unbound = text(content, OWNER).is_empty() && !text(content, GIVEN).is_empty();
-            let is_unwanted = annotation(content, LOST).is_some() || is_unbound;
+            let is_unwanted = OF_SNAPSHOTS.is_unwanted(content);
             let waits = is_deleting(content) && !is_unwanted;
             // Without the finalizer no snapshot is taken any more.
             let is_left_alone = waits && !is_protected(content) && handle(content).is_empty();
             if is_deleting(content) && is_unwanted && is_protected(content) {
                 faults.push((Rule::I12, format!("{name} is still there: {content}")));
-            } else if !is_deleting(content) && !is_ready(content) && !is_left_alone {
+            } else if !is_deleting(content) && !is_ready(content) && !is_left_alone && !self.is_missing(content) {
                 faults.push((Rule::I12, format!("{name} is not ready: {content}")));
             }
             if annotation(content, MARK).is_some() || annotation(content, INTENT).is_some() {
@@ -49,13 +50,16 @@ impl Checks {
             let is_its =
                 |it: &&Value| text(it, OWNER) == uid || (!given.is_empty() && text(it, "/metadata/name") == given);
             match self.alive().find(is_its) {
-                Some(content) if self.is_barred(content) || is_deleting(content) => {}
+                Some(content) if self.is_barred(content) || is_deleting(content) || self.is_missing(content) => {}
                 // Removed by a user, by force.
                 None if !given.is_empty() => {}
                 _ if is_deleting(snapshot) => faults.push((Rule::I12, format!("{name} is still there: {snapshot}"))),
                 _ if !is_ready(snapshot) => faults.push((Rule::I12, format!("{name} is not ready: {snapshot}"))),
                 _ => {}
             }
+        }
+        for name in self.owed.unfinished(OF_SNAPSHOTS, &self.contents, self.terms) {
+            faults.push((Rule::I14, format!("nobody asks for {name} any more, and its content was removed by force")));
         }
         faults
     }
@@ -66,15 +70,23 @@ impl Checks {
         let named: BTreeSet<&str> = self.alive().map(handle).collect();
         let owners: BTreeSet<&str> =
             self.contents.values().map(|it| text(&it.object, OWNER)).filter(|it| !it.is_empty()).collect();
-        for owner in owners.into_iter().filter(|it| !self.is_excused(it)) {
+        for owner in owners.into_iter().filter(|it| !self.is_excused(it) && !self.is_forced(it)) {
             let cut = self.cut_for(owner);
-            if cut.len() > 1 && !self.is_forced(owner) {
+            if cut.len() > 1 {
                 faults.push((Rule::I13, format!("the driver has {cut:?} for {owner}")));
             }
-            for id in cut.iter().filter(|it| !named.contains(it.as_str()) && !self.retained.contains(*it)) {
-                if !self.is_left_by_force(owner, id) {
-                    faults.push((Rule::I14, format!("the driver has {id} for {owner}, and no content has it")));
-                }
+        }
+        let is_left = |(id, _): &(&String, &String)| !named.contains(id.as_str()) && !self.retained.contains(*id);
+        for (id, name) in self.held.iter().filter(is_left) {
+            let is_its = |it: &&Content| OF_SNAPSHOTS.is_named_for(it, name) || OF_SNAPSHOTS.had(it, id);
+            let contents: Vec<&Content> =
+                self.contents.values().filter(|it| !is_member(&it.object)).filter(is_its).collect();
+            let is_excused = |it: &&Content| {
+                self.is_excused(text(&it.object, OWNER))
+                    || force::excuse(OF_SNAPSHOTS, it, (id, name), &self.owed, self.terms).is_some()
+            };
+            if !contents.is_empty() && !contents.iter().any(is_excused) {
+                faults.push((Rule::I14, format!("the driver has {id}, {name}, and no content has it any more")));
             }
         }
         for content in self.alive() {
@@ -83,6 +95,7 @@ impl Checks {
                 && !is_deleting(content)
                 && !self.held.contains_key(id)
                 && !self.is_excused(text(content, OWNER))
+                && !self.is_late(content)
             {
                 faults.push((Rule::I6, format!("{id} is gone, and its content lives: {content}")));
             }
@@ -90,20 +103,22 @@ impl Checks {
         faults
     }
 
-    /// Whether a content with this snapshot was removed by force, when its handle was stored or the daemon that remembered the
-    /// call has ended since; or its policy kept it.
-    pub(super) fn is_left_by_force(&self, owner: &str, id: &str) -> bool {
-        let is_its = |it: &&super::checks::Content| text(&it.object, OWNER) == owner;
-        self.contents.values().filter(is_its).any(|it| {
-            let is_kept = text(&it.object, super::checks::POLICY) == "Retain";
-            it.forced_in.is_some_and(|term| it.handle == id || term != self.terms || is_kept)
-        })
+    /// Whether the deletion of the snapshot that a content names had been asked for before the content was made.
+    fn is_late(&self, content: &Value) -> bool {
+        self.contents.get(text(content, "/metadata/uid")).is_some_and(|it| it.is_late)
+    }
+
+    /// Whether a content came too late, and says that its snapshot is gone.
+    fn is_missing(&self, content: &Value) -> bool {
+        let says_so = !text(content, "/status/error/message").is_empty();
+        says_so && self.is_late(content) && !self.held.contains_key(handle(content))
     }
 
     /// Whether a content waits for the deletion of its `VolumeSnapshot`, and the driver has its snapshot no more: it is looked for
     /// again and again, as that of every content that is not ready.
     fn is_missed(&self, content: &Value) -> bool {
-        is_deleting(content) && !is_ready(content) && !self.held.contains_key(handle(content))
+        let is_waiting = is_deleting(content) || self.is_missing(content);
+        is_waiting && !is_ready(content) && !self.held.contains_key(handle(content))
     }
 
     /// The requests to the API and the driver while there was no work.
@@ -115,9 +130,9 @@ impl Checks {
             let writes = !matches!(entry.verb, "get" | "list" | "watch");
             // How often an Event has happened is written up to five minutes later.
             let is_recount = entry.resource == "events" && entry.verb == "patch";
-            if (writes && entry.resource != "leases" && !is_recount)
-                || (entry.verb == "get" && entry.resource == CONTENTS)
-            {
+            let is_read =
+                entry.verb == "get" && entry.resource == CONTENTS && !self.owed.is_content_barred(&entry.name);
+            if (writes && entry.resource != "leases" && !is_recount) || is_read {
                 self.violate(Rule::Quiet, format_args!("{} {} {}", entry.verb, entry.resource, entry.name));
             }
         }
@@ -128,7 +143,10 @@ impl Checks {
             let listed = call.list.as_ref().map(|list| &list.snapshot_id);
             [call.snapshot.as_ref(), listed].into_iter().flatten().any(|id| missed.contains(id))
         };
-        for call in calls.iter().filter(|it| works.contains(&it.method) && !is_looked_for(it)) {
+        let is_barred = |call: &Call| call.snapshot.as_ref().is_some_and(|name| self.owed.is_barred(name));
+        let needless = |call: &&Arc<Call>| works.contains(&call.method) && !is_looked_for(call) && !is_barred(call);
+        let needless: Vec<&Arc<Call>> = calls.iter().filter(needless).collect();
+        for call in needless {
             self.violate(Rule::Quiet, format_args!("{} of {:?}", call.method, call.snapshot));
         }
     }
