@@ -33,6 +33,8 @@ pub(crate) async fn install_groups_as(client: &Client, version: &str) {
     let mut definitions = published(GROUPS);
     for known in definitions.iter_mut().flat_map(|it| it["spec"]["versions"].as_array_mut().unwrap()) {
         known["served"] = (known["name"] == version).into();
+        // A server drops what the stored version does not have.
+        known["storage"] = known["served"].clone();
     }
     install_all(client, &definitions).await;
 }
