@@ -188,6 +188,23 @@ async fn s1_a_call_without_an_answer_is_repeated_before_the_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn i2_a_look_without_an_answer_is_repeated_before_the_deletion() {
+    let world = world(Profile { snapshot_ready_polls: 20, ..Profile::default() }).await;
+    cut(&world);
+    world.until("it is cut", |world| snapshots(world) == 1 && calls(world, Method::CreateSnapshot) == 1).await;
+    // Longer than the call's deadline: the driver would take the snapshot anew once it is deleted.
+    let late = Action::Late(Duration::from_secs(100));
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, late).once());
+    world.until("looked", |world| calls(world, Method::CreateSnapshot) == 2).await;
+    delete(&world);
+    world.until("it is gone", |world| content(world).is_none()).await;
+    assert!(calls(&world, Method::CreateSnapshot) > 2);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once() {
     let world = world(Profile::default()).await;
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());

@@ -95,6 +95,7 @@ const FOUND: &[(u64, &str)] = &[
         "three attempts that waited for the same two volumes handed them on to each other for ever, and no time passed (I12)",
     ),
     (203, "a group was cut late, after the driver had denied it: the check knew that of snapshots alone (I2, L12)"),
+    (1425, "a look without an answer was overtaken by the deletion, and took the snapshot anew (I2)"),
 ];
 
 fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {

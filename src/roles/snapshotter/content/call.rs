@@ -13,7 +13,7 @@ use crate::roles::kit::{Attempt, Secret};
 
 use super::attempt::{Done, Failure, Operation, State};
 use super::context::{Context, Objects};
-use super::error::{InvalidSnapshot, Stop, is_refusal};
+use super::error::{InvalidSnapshot, Stop, is_answer, is_refusal};
 use super::facts;
 use super::found::Found;
 use super::look_up::LookUp;
@@ -73,6 +73,9 @@ pub(super) async fn create<K: Driven>(
     let is_repeated = cx.memory.is_unanswered(now.uid()) || cx.memory.resumed.has(now.uid());
     // The process remembers it before the driver can begin.
     let wiped = (!has_handle).then(|| cx.memory.ask(&now.content, asked));
+    if has_handle {
+        cx.memory.late.note(now.uid());
+    }
     let taken = K::create(&client, &asked.request, secrets_of(state), cx.scope.clock);
     let mut call = std::pin::pin!(cx.scope.term.during(taken));
     let mut failures = 0;
@@ -87,6 +90,9 @@ pub(super) async fn create<K: Driven>(
         failures = put_back(cx, now, asked, failures).await;
     };
     attempt.unlock();
+    if answer.as_ref().err().is_none_or(|error| is_answer(error.code)) {
+        cx.memory.late.forget(now.uid());
+    }
     match answer {
         Ok(Ok(mut found)) => {
             tell_of_group(cx, now, &found);

@@ -323,6 +323,21 @@ fn a_mark_beside_a_handle_holds_up_neither_the_deletion_nor_the_looks() {
 }
 
 #[test]
+fn i2_a_look_without_an_answer_is_repeated_before_the_deletion() {
+    let going = |patch: Value| Case::of(cut(dt_bdel(patch))).with(|case| case.known.is_late = true);
+    let asks = going(json!({}));
+    assert_eq!(asks.next(), create());
+    let waits = asks.with(|case| case.progress.volume_turn = None);
+    assert_eq!(waits.next(), Step::TakeTurn(vec!["vol-1".into()]));
+    let answered = waits.with(|case| case.known.is_late = false);
+    assert_eq!(answered.next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
+    // Nobody knows any more what was asked, or nobody deletes it.
+    let classless = going(json!({})).with(|case| case.class = None);
+    assert_eq!(classless.next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
+    assert_eq!(going(json!({ "spec": { "deletionPolicy": "Retain" } })).next(), Step::Release);
+}
+
+#[test]
 fn j9_a_copy_is_left_alone_and_released_without_a_call() {
     let copied = json!({ "metadata": { "uid": "restored" } });
     let status = json!({ "status": { "snapshotHandle": "snap-1", "readyToUse": true } });

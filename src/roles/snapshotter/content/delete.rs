@@ -4,6 +4,7 @@ use crate::csi::SnapshotLock;
 use crate::roles::snapshotter::secrets::SecretFault;
 
 use super::attempt::Operation;
+use super::create;
 use super::error::InvalidSnapshot;
 use super::facts;
 use super::kind::Content;
@@ -64,6 +65,9 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
     };
     if let Some(read) = view.read(place, Operation::Delete, false) {
         return Ok(read);
+    }
+    if let Some(look) = create::last_look(view) {
+        return Ok(look);
     }
     // The watch of a new leader may be behind, and hide a content that needs the snapshot. Once a content is gone, that counts at the
     // moment of the deletion.

@@ -157,6 +157,11 @@ pub fn is_refusal(code: Code) -> bool {
     is_final(Call::Cut, code)
 }
 
+/// Whether an error of a look by `CreateSnapshot` says that the driver is not at it any more. A name that is taken is an answer, too.
+pub fn is_answer(code: Code) -> bool {
+    is_refusal(code) || code == Code::AlreadyExists
+}
+
 /// Whether asking again soon is of no use after this error of `CreateSnapshot`.
 pub fn is_infeasible_create(error: &ContentError) -> bool {
     use InvalidSnapshot::{OddAnswer, OddMembers, OtherSnapshot};

@@ -87,6 +87,8 @@ pub struct Memory<K> {
     pub resumed: UidSet,
     /// Contents for which the driver was asked without an answer, and then refused: a snapshot may be left over.
     pub doubtful: UidSet,
+    /// Contents of which the last look, by the call that takes snapshots, has no answer: the driver may still be at it.
+    pub late: UidSet,
     /// Which warnings users have read.
     pub told: Told<String>,
 }
@@ -103,6 +105,7 @@ impl<K> Default for Memory<K> {
             confirmed: UidSet::default(),
             resumed: UidSet::default(),
             doubtful: UidSet::default(),
+            late: UidSet::default(),
             told: Told::default(),
         }
     }
@@ -230,6 +233,7 @@ impl<K: Content> Memory<K> {
             &self.confirmed,
             &self.resumed,
             &self.doubtful,
+            &self.late,
         ];
         for set in sets {
             set.forget(uid);

@@ -56,6 +56,7 @@ impl<K: Driven> Contents<K> {
             is_deleted: memory.deleted.has(uid),
             is_of_group: memory.undeletable.has(uid),
             is_doubtful: memory.doubtful.has(uid),
+            is_late: memory.late.has(uid),
             is_confirmed: memory.confirmed.has(uid),
             pause_left: memory.pause_left(uid, state.started),
             is_overdue: memory.is_overdue(uid, state.started, self.0.section.ready_check.backoff().max),
