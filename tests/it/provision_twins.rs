@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::objects;
 use crate::supplier::{create, says, supplier};
 use crate::supply::{handle_of, phase};
-use crate::world::World;
+use crate::world::{World, brief};
 
 impl World {
     /// The only volume that the driver has.
@@ -35,7 +35,8 @@ impl World {
 
     /// Asserts that the driver has the volume, and was never called to delete one.
     fn assert_untouched(&self, handle: &str) {
-        assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0);
+        let calls = brief(&self.driver().calls());
+        assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0, "{calls:#?}");
         assert!(self.driver().state().volumes().contains_key(handle), "{handle} is gone");
     }
 }

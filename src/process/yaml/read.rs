@@ -26,7 +26,8 @@ pub fn read(text: &str) -> Result<Value, Unreadable> {
     values(text).map_err(|error| tab(text, &error).unwrap_or(error))
 }
 
-/// The tab in an indentation that the parser stumbled over. It says the line of what it was reading, which the tab is in or behind.
+/// The error that names the tab, if the parser met one in an indentation. The parser names the line where it began to read: the tab
+/// is in that line or below it.
 fn tab(text: &str, error: &Unreadable) -> Option<Unreadable> {
     if !error.text.split_whitespace().any(|word| ["tab", "tabs"].contains(&word)) {
         return None;

@@ -6,7 +6,7 @@ use crate::csi::{VolumeLock, VolumeLocks};
 use crate::election::{Term, TermOver};
 use crate::queue::{Key, Ticket};
 
-/// How long an attempt stays out of all lines after its turn at one of its volumes has come while another one was busy.
+/// How long an attempt joins no line after it got one of its volumes in its turn and found another one busy.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The volumes that one attempt has locked.
@@ -63,9 +63,9 @@ impl HeldLocks {
     /// Locks several volumes, named in their order, and unlocks the volumes that were locked before. None of them is held while the
     /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
     ///
-    /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and stays out of all lines for a
-    /// moment. Three attempts that wait for the same two volumes would otherwise hand them on to each other for ever: each has the one
-    /// while another has the other, and whoever unlocks one passes it to the next in its line.
+    /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and joins no line for a moment.
+    /// Otherwise three attempts that wait for the same two volumes pass them on to each other for ever: an unlocked volume goes to the
+    /// next in its line, and nobody ever finds both free.
     pub async fn lock_all<K: Key>(
         &mut self,
         locks: &VolumeLocks,

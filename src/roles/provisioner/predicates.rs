@@ -2,9 +2,10 @@
 //!
 //! As in the attacher, only a change that *we never make ourselves* wakes a claim. For example, our removing a node
 //! from the claim wakes nobody, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
-//! source, and a snapshot's content, where it is watched. A volume whose deletion failed is woken by its class, by a change of what it says about its secret, and by
-//! the other object that had its handle. With one daemon per node, another daemon's write is not ours: a claim that it
-//! gives back wakes us.
+//! source and, where contents are watched, the content of its snapshot.
+//!
+//! Three changes wake a volume whose deletion failed: one of its class, one of what the volume says about its secret, and one of the
+//! other object that had its handle. With one daemon per node, another daemon's write is not ours: a claim that it gives back wakes us.
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,

@@ -102,7 +102,7 @@ fn content_name(group: &Value) -> String {
     }
 }
 
-/// The content that a group names and that names the group, if nobody has bound it yet.
+/// The content that existed before the group: both name each other, and the content has no uid of a group yet.
 fn unbound_content(cluster: &Cluster, group: &Value) -> Option<Arc<Value>> {
     let named = text(group, "/spec/source/volumeGroupSnapshotContentName");
     let content = cluster.one(GROUP_CONTENTS, "", named).filter(|_| !named.is_empty())?;

@@ -72,8 +72,8 @@ pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal
     Ok(Step::Create(Box::new(asked)))
 }
 
-/// A look without an answer, before the snapshot is deleted: the driver may still be at it, and would take the snapshot anew after the
-/// deletion. `None`: there is nothing to wait for, or nobody can say any more what was asked.
+/// Repeats a look without an answer before the snapshot is deleted. A driver that still works on the look would take the snapshot anew
+/// after the deletion. `None`: every look has an answer, or the request cannot be made again.
 pub(super) fn last_look<K: Content>(view: &View<'_, K>) -> Option<Step> {
     let asked = asked(view, Operation::Delete).ok().filter(|_| view.known.is_late && view.exists)?;
     Some(if has_turn(view, &asked) { Step::Create(Box::new(asked)) } else { Step::TakeTurn(asked.request.turns()) })

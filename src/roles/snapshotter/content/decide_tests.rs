@@ -331,7 +331,7 @@ fn i2_a_look_without_an_answer_is_repeated_before_the_deletion() {
     assert_eq!(waits.next(), Step::TakeTurn(vec!["vol-1".into()]));
     let answered = waits.with(|case| case.known.is_late = false);
     assert_eq!(answered.next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
-    // Nobody knows any more what was asked, or nobody deletes it.
+    // The request cannot be made again; then, the snapshot is kept.
     let classless = going(json!({})).with(|case| case.class = None);
     assert_eq!(classless.next(), Step::TakeSnapshotTurns(vec!["snap-1".into()]));
     assert_eq!(going(json!({ "spec": { "deletionPolicy": "Retain" } })).next(), Step::Release);

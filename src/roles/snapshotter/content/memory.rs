@@ -87,7 +87,7 @@ pub struct Memory<K> {
     pub resumed: UidSet,
     /// Contents for which the driver was asked without an answer, and then refused: a snapshot may be left over.
     pub doubtful: UidSet,
-    /// Contents of which the last look, by the call that takes snapshots, has no answer: the driver may still be at it.
+    /// Contents whose last look has no answer. The look is the call that takes the snapshot, and the driver may still work on it.
     pub late: UidSet,
     /// Which warnings users have read.
     pub told: Told<String>,

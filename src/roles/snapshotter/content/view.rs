@@ -54,7 +54,7 @@ pub struct Known {
     pub is_of_group: bool,
     /// The driver was asked without an answer, and then refused: a snapshot may be left over.
     pub is_doubtful: bool,
-    /// The last look, by the call that takes snapshots, has no answer.
+    /// The last look, which is the call that takes the snapshot, has no answer.
     pub is_late: bool,
     /// The API itself has shown the content during the term.
     pub is_confirmed: bool,
