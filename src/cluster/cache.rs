@@ -167,6 +167,12 @@ impl<K: Cached> Cache<K> {
         self.read(|store| store.all().cloned().collect())
     }
 
+    /// Whether this object came in an answer to our own request, and the watch may not have got as far: objects may be missing that are
+    /// older than it. After [`Self::relisted`] none is.
+    pub fn is_ahead(&self, object: &K) -> bool {
+        self.read(|store| store.is_ahead(object))
+    }
+
     /// Number of objects in the cache.
     pub fn len(&self) -> usize {
         self.read(Fanout::len)

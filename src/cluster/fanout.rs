@@ -74,6 +74,8 @@ pub struct Fanout<K> {
     refitted: u64,
     /// This list replaces every object from before it, because the server's versions went backwards.
     went_back: u64,
+    /// The highest version of an object that the watch or a list has delivered.
+    heard: u128,
 }
 
 /// Hash of a value, and the object's name, in one flat set: most values have one name, and one set per value would need
@@ -89,7 +91,7 @@ struct Held<K> {
 
 impl<K> Default for Fanout<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0 }
+        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0, heard: 0 }
     }
 }
 
@@ -101,11 +103,20 @@ impl<K: Cached> Fanout<K> {
 
     /// The server's versions went backwards: the next list replaces all objects, also by older versions.
     pub fn go_back(&mut self) {
-        self.went_back = self.round + 1;
+        (self.went_back, self.heard) = (self.round + 1, 0);
+    }
+
+    /// Whether this version of an object came in an answer to our own request, and the watch may not have got as far. Then objects may
+    /// be missing that are older than this version.
+    pub fn is_ahead(&self, object: &K) -> bool {
+        object.meta().version().is_some_and(|version| version > self.heard)
     }
 
     /// Applies an event and returns the changes, in order.
     pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
+        if let News::Listed(object) | News::Applied(object) | News::Deleted(object) = &news {
+            self.heard = self.heard.max(object.meta().version().unwrap_or_default());
+        }
         match news {
             News::RestartList => {
                 self.round += 1;

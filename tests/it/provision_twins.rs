@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use csi_control_plane::cluster::names;
-use csi_control_plane::sandbox::driver::{Action, Driver, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
@@ -18,7 +18,7 @@ use crate::world::{World, brief};
 
 impl World {
     /// The only volume that the driver has.
-    fn only_volume(&self) -> String {
+    pub(crate) fn only_volume(&self) -> String {
         let state = self.driver().state();
         let [handle] = state.volumes().keys().collect::<Vec<_>>()[..] else { panic!("{:?}", state.volumes()) };
         handle.clone()
@@ -33,8 +33,27 @@ impl World {
         name
     }
 
+    /// Two claims whose uids begin with this digit.
+    pub(crate) async fn claims_of_one_digit(&self, class: &str) -> (char, [String; 2]) {
+        let mut by_digit = BTreeMap::new();
+        // Of seventeen uids two begin with the same digit.
+        let (digit, pair) = loop {
+            let claim = self.claim(&format!("claim-{}", by_digit.len()), class, json!({})).await;
+            let digit = self.claim_uid(&claim).await.remove(0);
+            if let Some(other) = by_digit.get(&digit) {
+                break (digit, [String::clone(other), claim]);
+            }
+            by_digit.insert(digit, claim);
+        };
+        for claim in by_digit.values().filter(|claim| !pair.contains(claim)) {
+            self.delete_claim(claim).await;
+            self.claim_gone(claim).await;
+        }
+        (digit, pair)
+    }
+
     /// Asserts that the driver has the volume, and was never called to delete one.
-    fn assert_untouched(&self, handle: &str) {
+    pub(crate) fn assert_untouched(&self, handle: &str) {
         let calls = brief(&self.driver().calls());
         assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 0, "{calls:#?}");
         assert!(self.driver().state().volumes().contains_key(handle), "{handle} is gone");
@@ -128,37 +147,18 @@ async fn a_volume_that_another_claim_has_got_is_not_stored_for_the_one_it_was_ma
 async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its_volume_along() {
     let world = World::supplied(|_| {}).await;
     let class = world.class("class", json!({})).await;
-    // Of seventeen uids two begin with the same digit.
-    let mut by_digit = BTreeMap::new();
-    let (digit, pair) = loop {
-        let claim = world.claim(&format!("claim-{}", by_digit.len()), &class, json!({})).await;
-        let digit = world.claim_uid(&claim).await.remove(0);
-        if let Some(other) = by_digit.get(&digit) {
-            break (digit, [String::clone(other), claim]);
-        }
-        by_digit.insert(digit, claim);
-    };
-    for claim in by_digit.values().filter(|claim| !pair.contains(claim)) {
-        world.delete_claim(claim).await;
-        world.claim_gone(claim).await;
-    }
+    let (digit, pair) = world.claims_of_one_digit(&class).await;
     world.driver().inject(create(Action::Hold));
     let prefix = world.name("v");
     let short = json!({ "volumeNamePrefix": prefix, "volumeNameUuidLength": 1 });
     let daemon = world.supplier(short).await;
     let name = format!("{prefix}-{digit}");
-    let asked = |times: usize| {
-        let name = name.clone();
-        move |driver: &Driver| driver.creates_of(&name).len() == times
-    };
-    world.driver_until("asked for the first", asked(1)).await;
-    world.shows(&daemon, "the second waits for its turn", |status| waits(status, &name)).await;
+    world.driver_until("asked for the first", |driver| driver.creates_of(&name).len() == 1).await;
+    // The driver would answer the second with the volume of the first.
+    world.shows(&daemon, "the second waits for the name", |status| waits_for_name(status, &name)).await;
     world.driver().release();
     let volume = world.until(&name, "bound", |it: &PersistentVolume| is_in(it, "Bound")).await;
-    // The driver answers the second with the volume of the first: the name is the same.
-    world.driver_until("asked for the second", asked(2)).await;
     world.driver().clear_faults();
-    world.driver().release();
     let owner = volume.spec.and_then(|spec| spec.claim_ref?.name);
     let [one, other] = pair;
     let (winner, loser) = if owner.as_ref() == Some(&one) { (one, other) } else { (other, one) };
@@ -173,11 +173,11 @@ async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its
     world.assert_all_gone(&[&winner]).await;
 }
 
-/// Whether a call waits for its turn with this volume.
-fn waits(status: &Value, volume: &str) -> bool {
-    let tables = status["tables"].as_array().into_iter().flatten();
-    let rows = tables.flat_map(|table| table["rows"].as_array().cloned().unwrap_or_default());
-    rows.into_iter().any(|row| row["volume"] == volume && row["waiting"] == 1)
+/// Whether a claim waits for another one of the same volume name.
+fn waits_for_name(status: &Value, volume: &str) -> bool {
+    let mut work = status["work"].as_array().unwrap().iter();
+    let text = format!("volume \"{volume}\" is provisioned for claim");
+    work.any(|item| item["lastError"].as_str().is_some_and(|it| it.contains(&text)))
 }
 
 fn is_in(volume: &PersistentVolume, phase: &str) -> bool {

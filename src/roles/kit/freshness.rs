@@ -66,3 +66,16 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
         _ => Ok(Freshness::Newer),
     }
 }
+
+/// Waits until the cache has every object that is older than this version of `seen`, which may have come in an answer before the watch
+/// got as far. The error is that of [`read_again`].
+pub async fn catch_up<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Result<(), ApiError> {
+    if cache.is_ahead(seen) {
+        cache.relisted().await;
+    }
+    // The whole list is older than the object.
+    if cache.is_ahead(seen) {
+        read_again(api, cache, seen).await?;
+    }
+    Ok(())
+}

@@ -17,6 +17,7 @@ mod sources;
 mod terms;
 mod told;
 mod traces;
+mod twins;
 mod watches;
 
 use csi_control_plane::sandbox::api::Api;

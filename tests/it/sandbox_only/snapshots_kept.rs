@@ -126,3 +126,26 @@ async fn l9_a_policy_that_no_watch_has_shown_counts_for_a_content_that_is_remove
         assert_eq!((world.deletions().len(), left), if is_left { (0, 1) } else { (1, 0) }, "{policy} {is_forgotten}");
     }
 }
+
+#[tokio::test]
+async fn a_snapshot_is_kept_although_a_late_watch_does_not_show_which_other_content_names_it() {
+    let world = World::snapshotting(|profile| profile.snapshots_wait = true).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    // Before its first deletion the term lists contents.
+    let first = world.cut_anew("first").await;
+    world.content_until(&first.content, "cut", |it| handle_in(it).is_some()).await;
+    world.delete_snapshot(&first).await;
+    world.cut_gone(&first).await;
+    let cut = world.cut_anew("cut").await;
+    let is_cut = world.content_until(&cut.content, "cut", |it| handle_in(it).is_some()).await;
+    let id = handle_in(&is_cut).unwrap();
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource(CONTENTS));
+    world.content_by_hand("other", json!({ "snapshotHandle": id }), json!({})).await;
+    world.delete_snapshot_and_see(&cut).await;
+    // The answer to the next write shows that the content is to be deleted.
+    world.driver().finish_snapshot(id, true);
+    world.cut_gone(&cut).await;
+    assert!(!world.deletions().iter().any(|it| it == id), "{:?}", world.deletions());
+    assert!(world.driver().state().snapshots().contains_key(id));
+    api(&world).faults().remove(held);
+}

@@ -19,6 +19,7 @@ use crate::roles::provisioner::sources::status::SourceObjects;
 
 /// The state of one attempt.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
 pub(in crate::roles::provisioner) struct State {
     /// A copy of the claim's state in the term. It is written back before each step, and when the attempt ends.
     pub(in crate::roles::provisioner) known: ClaimState,
@@ -33,6 +34,8 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) seen: Option<PersistentVolume>,
     /// `Some`: no other PersistentVolume has the volume. The value says whether one may have been stored for it before this check.
     pub(in crate::roles::provisioner) checked: Option<bool>,
+    /// PersistentVolumes were listed since the driver has created the volume.
+    pub(in crate::roles::provisioner) has_listed: bool,
     /// What the API's history says of the request.
     pub(in crate::roles::provisioner) history: Option<Evidence>,
     pub(in crate::roles::provisioner) begun: Instant,
@@ -79,6 +82,8 @@ pub(in crate::roles::provisioner) enum Happened {
     Confirmed(Option<Box<PersistentVolume>>, Option<Change>),
     /// No other PersistentVolume has the volume.
     Checked,
+    /// PersistentVolumes were listed.
+    Listed,
     /// What the API's history says of the request.
     History(Evidence),
 }
@@ -135,6 +140,7 @@ impl State {
             secrets: None,
             seen: None,
             checked: None,
+            has_listed: false,
             history: None,
             begun,
             given_back: false,
@@ -148,7 +154,7 @@ impl State {
             Change::Discarded => self.secrets = None,
             // The entry changes with the request.
             Change::Planned(_) | Change::NoErrorIsFinal | Change::Unusable { .. } => self.has_recorded = false,
-            Change::Made { .. } => self.checked = None,
+            Change::Made { .. } => (self.checked, self.has_listed) = (None, false),
             _ => {}
         }
         self.known.apply(change);
@@ -196,6 +202,7 @@ impl State {
                     self.change(change);
                 }
             }
+            Happened::Listed => self.has_listed = true,
             Happened::History(evidence) => self.history = Some(evidence),
             Happened::Checked => {
                 if let Phase::Created(made) = self.known.phase() {

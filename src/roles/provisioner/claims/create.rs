@@ -105,6 +105,10 @@ impl Look<'_> {
         if !attempt.lock(&request.volume_name, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
         }
+        // From here on no other claim of this volume name begins.
+        if self.known().is_unasked() && self.namesake(&self.known().claim).is_some() {
+            return Ok(Happened::Nothing);
+        }
         let secret = request.secret.as_ref().and_then(|_| self.state.secrets.clone());
         Ok(Change::Asking { secret }.into())
     }

@@ -71,13 +71,15 @@ impl Look<'_> {
         attempt: &mut Attempt<'_, ClaimKey>,
     ) -> Result<Happened, Stop> {
         let (cx, Some(request)) = (self.cx, self.known().request()) else { return Ok(Happened::Nothing) };
-        if !cx.deletions.relisted.is_done() {
-            attempt.park(&cx.scope.term, cx.relist()).await?;
-            return Ok(Happened::Nothing);
-        }
         // Many drivers use the name as the ID, so both are locked.
         if !attempt.lock_pair(&request.volume_name, volume_id, &cx.scope.volume_locks, &cx.scope.term).await? {
             return Ok(Happened::Nothing);
+        }
+        // Claims and PersistentVolumes have watches of their own: one may show that the claim is gone before the other shows who has
+        // the volume now.
+        if !self.state.has_listed {
+            attempt.park(&cx.scope.term, cx.stores.volumes.relisted()).await?;
+            return Ok(Happened::Listed);
         }
         if let Some(other) = self.other_owner(now, volume_id).await? {
             return Ok(self.abandon_to(now, volume_id, &other));
@@ -131,8 +133,8 @@ impl Look<'_> {
 
     /// The name of a PersistentVolume other than the claim's own that has the volume.
     ///
-    /// Before a deletion, PersistentVolumes were listed in this term. If the watch lacks one, this is most likely the one to which
-    /// the claim was bound just now, so it is read from the API.
+    /// Before a deletion, PersistentVolumes were listed in this attempt. Before a PersistentVolume is stored, the watch may lack one,
+    /// most likely the one to which the claim was bound just now, so that one is read from the API.
     async fn other_owner(&self, now: &Observed, volume_id: &str) -> Result<Option<String>, Stop> {
         let cx = self.cx;
         let own = self.volume_name(&now.claim).ok();

@@ -103,7 +103,7 @@ impl<'a> Look<'a> {
     pub(in crate::roles::provisioner) fn place(&self, claim: &Claim) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
-        let held = cx.stores.volumes.get(&ObjectName::cluster(name));
+        let held = cx.stores.volumes.get(&ObjectName::cluster(&name));
         let place = self.whose(claim, held.as_deref().or(self.state.seen.as_ref()));
         let is_stored = || {
             cx.stores
@@ -114,7 +114,22 @@ impl<'a> Look<'a> {
         };
         // An unbound PersistentVolume that has its name from another configuration counts, too.
         let is_settled = self.known().is_unasked() || self.known().is_stored();
-        if place == NameStatus::Free && is_settled && is_stored() { NameStatus::Ours } else { place }
+        if place == NameStatus::Free && is_settled && is_stored() {
+            return NameStatus::Ours;
+        }
+        if place == NameStatus::Free
+            && self.known().is_unasked()
+            && let Some(other) = self.namesake(claim)
+        {
+            return NameStatus::Conflict(format!("volume \"{name}\" is provisioned for claim {}", other.name));
+        }
+        place
+    }
+
+    /// Another claim whose volume of the same name exists or is requested in this term.
+    pub(in crate::roles::provisioner) fn namesake(&self, claim: &Claim) -> Option<ClaimKey> {
+        let name = self.volume_name(claim).ok()?;
+        self.cx.states.namesake(&name, &claim.key.uid)
     }
 
     /// To whom the PersistentVolume belongs that has the name of the claim's volume.

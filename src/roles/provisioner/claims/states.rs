@@ -1,8 +1,9 @@
 //! The states of the claims in this term, by uid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::claim::ClaimKey;
 use super::phase::Phase;
 use super::state::ClaimState;
 use crate::roles::provisioner::sources::protection::SourceKey;
@@ -16,6 +17,8 @@ struct Entries {
     by_uid: BTreeMap<Arc<str>, ClaimState>,
     /// How many claims need each source. Each of a thousand clones checks whether it was the last one, so this is counted.
     users: BTreeMap<SourceKey, usize>,
+    /// The claims whose volume of this name exists or is requested, by uid.
+    by_volume: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
 }
 
 impl Entries {
@@ -23,8 +26,13 @@ impl Entries {
         if let Some(source) = needed_by(&state) {
             *self.users.entry(source).or_default() += 1;
         }
-        let before = self.by_uid.insert(state.claim.key.uid.clone(), state);
-        self.left(before.as_ref())
+        let (uid, name) = (state.claim.key.uid.clone(), volume_of(&state).map(Box::from));
+        let before = self.by_uid.insert(uid.clone(), state);
+        let freed = self.left(before.as_ref());
+        if let Some(name) = name {
+            self.by_volume.entry(name).or_default().insert(uid);
+        }
+        freed
     }
 
     fn remove(&mut self, uid: &str) -> Option<SourceKey> {
@@ -34,7 +42,16 @@ impl Entries {
 
     /// Returns the source that has lost its last user.
     fn left(&mut self, before: Option<&ClaimState>) -> Option<SourceKey> {
-        let source = before.and_then(needed_by)?;
+        let before = before?;
+        if let Some(name) = volume_of(before)
+            && let Some(uids) = self.by_volume.get_mut(name)
+        {
+            uids.remove(&before.claim.key.uid);
+            if uids.is_empty() {
+                self.by_volume.remove(name);
+            }
+        }
+        let source = needed_by(before)?;
         let users = self.users.get_mut(&source)?;
         *users -= 1;
         if *users > 0 {
@@ -48,6 +65,12 @@ impl Entries {
 /// The source from which the driver may still be creating a claim's volume.
 fn needed_by(state: &ClaimState) -> Option<SourceKey> {
     state.plan().filter(|_| state.is_begun())?.source.clone()
+}
+
+/// The name of the volume that the driver was asked for, until the cache shows its PersistentVolume.
+fn volume_of(state: &ClaimState) -> Option<&str> {
+    let plan = state.plan().filter(|_| state.is_begun() || state.is_stored())?;
+    Some(&plan.request.volume_name)
 }
 
 impl ClaimStates {
@@ -74,6 +97,14 @@ impl ClaimStates {
     #[must_use]
     pub fn forget(&self, uid: &str) -> Option<SourceKey> {
         self.lock().remove(uid)
+    }
+
+    /// Another claim than that of this uid whose volume of this name is requested or was created in this term: two claims have the
+    /// same volume name if `volumeNameUuidLength` is short.
+    pub fn namesake(&self, volume_name: &str, uid: &str) -> Option<ClaimKey> {
+        let book = self.lock();
+        let other = book.by_volume.get(volume_name)?.iter().find(|other| &***other != uid)?;
+        book.by_uid.get(other).map(|state| state.claim.key.clone())
     }
 
     /// Whether a volume of this claim may exist that no PersistentVolume names.
@@ -153,5 +184,10 @@ mod tests {
         assert_eq!(book.put(ClaimState::at(claim("u2", "other"), stored)), Some(other.clone()));
         assert!(!book.is_used(&other), "its volume is stored");
         assert!(book.lock().users.is_empty(), "nothing is left of it");
+        let name = fixtures::request(json!({}), json!({})).volume_name;
+        assert_eq!(book.namesake(&name, "u3").unwrap().uid.as_ref(), "u2", "its volume is not seen yet");
+        assert_eq!((book.namesake(&name, "u2"), book.namesake("another", "u3")), (None, None));
+        assert_eq!(book.put(ClaimState::at_first_sight(claim("u2", "other"))), None);
+        assert!(book.lock().by_volume.is_empty(), "nor of that");
     }
 }

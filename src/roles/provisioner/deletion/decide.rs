@@ -93,7 +93,8 @@ impl Past {
 /// What this term has done for a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// It has listed volumes and attachments: a new leader's watches may be behind.
+    /// It has listed volumes and attachments, for a new leader's watches may be behind, and knows each volume that is older than this
+    /// version of the object, which may have come in an answer.
     pub relisted: bool,
     /// The driver has deleted it.
     pub deleted: bool,

@@ -12,7 +12,7 @@ use crate::csi::capabilities::ControllerRpc;
 use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::roles::kit::freshness::{Freshness, catch_up, read_again};
 use crate::roles::kit::secrets;
 use crate::roles::kit::{Attempt, Next, Op, Reconciler, Secret, Stop, TermScope};
 use crate::roles::provisioner::class::csi_class;
@@ -45,7 +45,8 @@ pub(in crate::roles::provisioner) struct Observed {
     attachments: usize,
     /// Whether this daemon's driver can reach the volume.
     is_here: bool,
-    /// Whether volumes and attachments were listed since the term began.
+    /// Whether volumes and attachments were listed since the term began, and the cache has every object that is older than this version
+    /// of the volume.
     relisted: bool,
     /// Where the secret for the deletion is.
     secret: Result<DeletionSecret, SecretError>,
@@ -102,7 +103,7 @@ impl Reconciler for DeletionReconciler {
             kept_by: twins.iter().find(|twin| keeps(twin)).map(|twin| twin.metadata.name.clone()),
             attachments: self.attachments(key, &twins),
             is_here: cx.deployment.is_here(&volume),
-            relisted: cx.deletions.relisted.is_done(),
+            relisted: cx.deletions.relisted.is_done() && !cx.stores.volumes.is_ahead(&volume),
             secret: self.secret_of(&volume),
             volume,
         }
@@ -152,7 +153,12 @@ impl Reconciler for DeletionReconciler {
             Step::NotCsi => Err(seen.handle.clone().err().unwrap_or(DeleteReason::NotCsi).into()),
             Step::Shared(other) => Err(DeleteReason::Shared { handle: seen.handle.clone()?, other }.into()),
             Step::Relist => {
-                attempt.park(&self.cx.scope.term, cx.relist()).await?;
+                let api = cx.scope.api.use_now()?;
+                let lists = async {
+                    cx.relist().await;
+                    catch_up(api, &cx.stores.volumes, volume).await
+                };
+                attempt.park(&cx.scope.term, lists).await?.map_err(|error| CONFIRM.failed(error))?;
                 Ok(Event::Listed)
             }
             Step::Forget => {

@@ -70,8 +70,8 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
         return Ok(look);
     }
     // The watch of a new leader may be behind, and hide a content that needs the snapshot. Once a content is gone, that counts at the
-    // moment of the deletion.
-    let is_listed = if view.exists { view.known.is_relisted } else { view.progress.is_listed };
+    // moment of the deletion; so it does for a group, because the contents of its members have a watch of their own.
+    let is_listed = if view.exists && !K::NAMES.is_group { view.known.is_relisted } else { view.progress.is_listed };
     if !is_listed {
         return Ok(Step::Relist);
     }

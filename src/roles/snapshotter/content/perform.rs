@@ -5,6 +5,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::process::ErrorChain;
+use crate::roles::kit::freshness::catch_up;
 use crate::roles::kit::{Attempt, Secret, secrets};
 use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
@@ -12,8 +13,8 @@ use super::attempt::{Done, Operation, State};
 use super::call::{self, Driven};
 use super::context::{Context, Objects};
 use super::error::{
-    BEGIN, CLEAR, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET, RECORD_ERROR,
-    RELEASE, SAVE, Stop, UNMARK,
+    BEGIN, CLEAR, CONFIRM, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET,
+    RECORD_ERROR, RELEASE, SAVE, Stop, UNMARK,
 };
 use super::facts;
 use super::found::Found;
@@ -69,11 +70,13 @@ pub(super) async fn perform<K: Driven>(
         Step::Begin(asked) => begin(cx, now, &asked).await,
         Step::Confirm => confirm(cx, now).await,
         Step::Relist => {
-            if now.exists {
+            if now.exists && !K::NAMES.is_group {
                 attempt.park(&cx.scope.term, cx.relisted.wait(|| cx.listed())).await?;
             } else {
                 attempt.park(&cx.scope.term, cx.listed()).await?;
             }
+            let caught_up = catch_up(cx.scope.api.use_now()?, &cx.stores.contents, &*now.content);
+            attempt.park(&cx.scope.term, caught_up).await?.map_err(|error| CONFIRM.failed(error))?;
             Ok(Done::Listed)
         }
         Step::ReadEnd => objects::read_end(cx, now).await,

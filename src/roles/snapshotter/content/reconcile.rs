@@ -51,7 +51,7 @@ impl<K: Driven> Contents<K> {
             unanswered,
             asked_since: since.flatten(),
             is_end_unseen,
-            is_relisted: self.0.relisted.is_done(),
+            is_relisted: self.0.relisted.is_done() && !self.0.stores.contents.is_ahead(&now.content),
             is_refused: memory.refused.has(uid),
             is_deleted: memory.deleted.has(uid),
             is_of_group: memory.undeletable.has(uid),

@@ -44,7 +44,7 @@ pub struct Known {
     pub asked_since: Option<Moment>,
     /// The content is gone, and nothing has shown what was written on it last.
     pub is_end_unseen: bool,
-    /// Contents were listed since the term began.
+    /// Contents were listed since the term began, and the cache has each one that is older than this version of the content.
     pub is_relisted: bool,
     /// The driver's final answer is that there is no snapshot, and the mark still stands.
     pub is_refused: bool,
