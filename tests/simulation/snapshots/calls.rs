@@ -204,6 +204,10 @@ impl Checks {
             Method::CreateSnapshot => Task::Cut,
             Method::DeleteSnapshot => Task::Delete,
             Method::GetSnapshot | Method::ListSnapshots => {
+                if is_ok {
+                    // A look that did not find the snapshot by its request has found it by its ID.
+                    self.streaks.remove(&(owner, Task::Cut));
+                }
                 if is_ok && !is_lie && told > self.polls {
                     let asked = call.list.as_ref().map(|list| list.snapshot_id.clone()).filter(|it| !it.is_empty());
                     self.ready.insert(asked.unwrap_or_else(|| subject.to_owned()));
