@@ -4,7 +4,7 @@
 //! read here from the descriptor pool: the messages that carry it get no derived `Debug`, and a generated one that hides
 //! exactly those fields. A specification bump can thus never leak a new secret field.
 //!
-//! `proto/pluginregistration.proto` is compiled besides, and the commit is put into the binary.
+//! `proto/pluginregistration.proto` is compiled besides, the commit is put into the binary, and the image's binary is put in order.
 
 #![allow(clippy::disallowed_methods, reason = "cargo talks to a build script through the environment")]
 
@@ -20,6 +20,9 @@ const PROTO: &str = "proto/csi.proto";
 const REGISTRATION: &str = "pluginregistration.proto";
 const SECRET_OPTION: &str = "csi.v1.csi_secret";
 
+/// Puts first in the image's binary what the daemon executes: written by `just order`.
+const ORDER: &str = ".cargo/order.ld";
+
 /// Holds the commit in an archive that git has made, and the same placeholder in each checkout.
 const ARCHIVED: &str = "commit.txt";
 /// The variable by which a build is told its commit. The daemon ignores it.
@@ -29,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={ARCHIVED}");
     println!("cargo::rerun-if-env-changed={TOLD}");
     println!("cargo::rustc-env=BUILD_COMMIT={}", commit()?);
+    order_functions()?;
     println!("cargo::rerun-if-changed={PROTO}");
     println!("cargo::rerun-if-changed=proto/{REGISTRATION}");
     println!("cargo::rerun-if-changed=build.rs");
@@ -59,6 +63,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("csi_redacted_debug.rs"), generated)?;
     compile_registration()
+}
+
+/// Links the image's binary with the linker script. A program that nobody measures needs no order, and its linker may know no scripts.
+fn order_functions() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed={ORDER}");
+    if std::env::var("CARGO_CFG_TARGET_ENV")? == "musl" && std::env::var("PROFILE")? == "release" {
+        let script = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join(ORDER);
+        println!("cargo::rustc-link-arg-bins=-Wl,--script={}", script.display());
+    }
+    Ok(())
 }
 
 /// The commit that is built: told by an image's or a release's build, else written by `git archive`. A checkout is not asked

@@ -134,6 +134,21 @@ bench-check:
 release:
     cargo build --locked --release --no-default-features
 
+# A node's sidecar and an idle process with all roles are traced (needs Go, and qemu-user-static).
+# Writes `.cargo/order.ld`: what they execute lies first in the image's binary.
+order:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    target="$(uname -m)-unknown-linux-musl"
+    [[ -d "$(rustc --print target-libdir --target "$target")" ]] || rustup target add "$target"
+    variable="${target//-/_}"
+    export "CC_$variable=cc" "CARGO_TARGET_${variable^^}_LINKER=cc"
+    cargo rustc --locked --release --no-default-features --bin csi-control-plane --target "$target" -- -C strip=none
+    export CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)"
+    cargo bench --locked --profile dev --bench compare -- --order .cargo/order.ld \
+        --binary "{{ target }}/$target/release/csi-control-plane" --contenders csi-control-plane \
+        --rounds 1 --workloads node,all --scenarios node,idle --idle 0
+
 # Packs the committed sources with those of all crates, for a build without a network: `csi-control-plane-VERSION-vendored.tar.gz` in the target folder.
 vendor:
     #!/usr/bin/env bash

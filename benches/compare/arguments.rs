@@ -22,6 +22,7 @@ Usage: just compare [OPTIONS]
   --seed N           of the moments at which a leader goes (default: another each time; it is printed)
   --binary PATH      ours (default: the image's, target/MACHINE-unknown-linux-musl/release/csi-control-plane)
   --before PATH      another build of ours, measured as csi-control-plane-before: what a change has made of it
+  --order FILE       write a linker script that puts first what ours executes, a binary with symbols, in QEMU: `just order`
   --results FOLDER   where results.json, table.md and chart.svg go (default benches/compare/results)
   --add              keep the results of scenarios that are not run
   --plan             measure nothing: say what would be measured, and how long that takes, about
@@ -46,6 +47,8 @@ pub(crate) struct Arguments {
     pub(crate) binary: PathBuf,
     /// Another build, to be measured beside it.
     pub(crate) before: Option<PathBuf>,
+    /// Where the linker script goes that puts first what the binary executes.
+    pub(crate) order: Option<PathBuf>,
     pub(crate) results: PathBuf,
     pub(crate) add: bool,
     pub(crate) only_report: bool,
@@ -70,6 +73,7 @@ impl Arguments {
             seed: rand::random_range(0..1_000_000),
             binary: target.join(format!("{}-unknown-linux-musl/release/csi-control-plane", std::env::consts::ARCH)),
             before: None,
+            order: None,
             results: Self::published(),
             add: false,
             only_report: false,
@@ -108,6 +112,7 @@ impl Arguments {
                 }
                 "--binary" => this.binary = std::path::absolute(value()?).map_err(|error| error.to_string())?,
                 "--before" => this.before = Some(std::path::absolute(value()?).map_err(|error| error.to_string())?),
+                "--order" => this.order = Some(PathBuf::from(value()?)),
                 "--results" => this.results = PathBuf::from(value()?),
                 "--add" => this.add = true,
                 "--plan" => this.only_plan = true,

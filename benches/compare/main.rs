@@ -9,6 +9,7 @@
 //! plan        how long it will take            arithmetic what is computed of moments
 //! run         what was measured                report     results.json, table.md, chart.svg
 //! node        the sidecar of a node's pod, without a control plane
+//! trace       which functions ours executes    order      the linker script that puts them first
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
@@ -43,6 +44,7 @@ mod kernel;
 mod kinds;
 mod machine;
 mod node;
+mod order;
 mod plan;
 #[path = "../../tests/cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
@@ -56,6 +58,7 @@ mod support;
 mod timeline;
 #[path = "../../tests/cluster/tls.rs"]
 mod tls;
+mod trace;
 #[path = "../../tests/cluster/wire.rs"]
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod wire;
@@ -69,13 +72,14 @@ use report::Document;
 use run::{Figures, Occasion, Run};
 use scenarios::{Scenario, Scene};
 use stage::Stage;
+use trace::Traced;
 use workload::Workload;
 
 /// The largest burst that a control plane is warmed by.
 const WARM: usize = 500;
 
 fn main() {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+    let mut arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(text) => {
             eprintln!("{text}");
@@ -85,10 +89,18 @@ fn main() {
     if arguments.only_plan {
         return println!("{}", plan::told(&arguments));
     }
+    let traced = arguments.order.clone().map(|script| (Traced::new(&arguments.binary), script));
+    if let Some((traced, _)) = &traced {
+        // What it measures is of the emulation.
+        (arguments.binary, arguments.results) = (traced.program(), traced.folder().to_owned());
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let document =
         if arguments.only_report { Document::read(&arguments.results) } else { runtime.block_on(compare(&arguments)) };
-    println!("{}", document.write(&arguments.results, arguments.is_published()));
+    match traced {
+        Some((traced, script)) => traced.write(&script),
+        None => println!("{}", document.write(&arguments.results, arguments.is_published())),
+    }
 }
 
 /// Measures all that was asked for, and writes what there is after each scenario.

@@ -14,6 +14,8 @@ use tempfile::TempDir;
 const LIMIT: u64 = 25 << 20;
 /// distroless/static: certificates, time zones, a passwd file.
 const BASE: u64 = 3 << 20;
+/// How many bytes of functions a section of `.cargo/order.ld` has at least. It has fewer once many functions have other names.
+const ORDERED: [(&str, u64); 2] = [(".text.node", 3_500_000), (".text.cluster", 2_400_000)];
 /// How long anything may take before it counts as never.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -160,6 +162,21 @@ fn each_is_one_small_static_file_of_its_platform() {
         assert!(file.imports().unwrap().is_empty(), "{name}: it wants libraries");
         assert_eq!(file.symbols().count(), 0, "{name}: it is not stripped");
         assert!(!file.has_debug_symbols(), "{name}: it is not stripped");
+    }
+}
+
+/// A node's sidecar takes half as much memory again where what runs is spread over all of the binary.
+#[test]
+fn what_runs_lies_first_in_each() {
+    for binary in binaries() {
+        let bytes = binary.bytes();
+        let file = object::File::parse(&*bytes).unwrap();
+        let name = binary.platform.name;
+        for (section, least) in ORDERED {
+            let ordered = file.section_by_name(section).map_or(0, |it| it.size());
+            println!("{name}: {ordered} bytes in {section}");
+            assert!(ordered >= least, "{name}: {ordered} bytes in {section}: `just order` makes .cargo/order.ld anew");
+        }
     }
 }
 

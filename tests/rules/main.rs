@@ -7,6 +7,7 @@
 //! catalogue    docs/metrics.md is the catalogue's, and what is exposed is in it
 //! examples     the configurations and flags of the documents
 //! comparison   the parts of benches/compare that need no cluster
+//! ordering     its linker script
 //! status       docs/status.md names the tables of the status page
 //! documents    links, commands, the release, the gates
 //! ```
@@ -25,6 +26,7 @@ mod comparison;
 mod documents;
 mod examples;
 mod layering;
+mod ordering;
 mod reference;
 mod status;
 
@@ -35,6 +37,8 @@ mod arithmetic;
 mod counted;
 #[path = "../it/node_rows.rs"]
 mod node_rows;
+#[path = "../../benches/compare/order.rs"]
+mod order;
 #[path = "../it/provision_rows.rs"]
 mod provision_rows;
 #[path = "../../benches/compare/report/mod.rs"]
