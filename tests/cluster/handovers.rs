@@ -169,8 +169,9 @@ async fn at_each_moment(from_ours: bool) {
     for pair in [&uncut, &unready, &ready] {
         pair.away(&world).await;
     }
-    second.stop().await;
+    // The contents of a group's members may outlive the group's, and go only with a leader.
     world.assert_no_snapshot_left().await;
+    second.stop().await;
     assert_eq!(world.group_contents().await, Vec::<Value>::new());
     assert!(world.driver().state().groups().is_empty());
 }
