@@ -108,7 +108,7 @@ fn total(functions: &Functions, beginnings: &[String]) -> u64 {
 struct Shorter {
     beginning: String,
     of: Range<usize>,
-    /// The bytes of functions that it names besides.
+    /// The bytes of the further functions that it names.
     added: u64,
 }
 
@@ -128,7 +128,7 @@ fn cheapest(functions: &Functions, beginnings: &[String]) -> Option<Shorter> {
         let added = functions.bytes(beginning) - (sums[of.end] - sums[of.start]);
         Some(Shorter { beginning: beginning.to_owned(), of, added })
     });
-    // Compared as fractions, by multiplication.
+    // Whole numbers: a byte more for each of two thousand lines still counts.
     shorter.min_by_key(|it| it.added.saturating_mul(1 << 20) / (it.of.len() as u64 - 1))
 }
 

@@ -33,6 +33,28 @@ impl World {
         name
     }
 
+    /// A person gives a volume of the driver to another claim than the one that it was made for. Returns the names of its
+    /// PersistentVolume and of that claim.
+    pub(crate) async fn rescued_for_another(&self, handle: &str, class: &str) -> (String, String) {
+        let rescue = self.rescue("manual", handle, kept_for(&self.name("other"), class)).await;
+        let other = self.claim("other", class, json!({ "spec": { "volumeName": rescue } })).await;
+        self.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+        (rescue, other)
+    }
+
+    /// A claim whose volume another one has got is deleted, and the daemon leaves the volume to that one, and says so.
+    pub(crate) async fn assert_left_to(&self, rescue: &str, claim: &str, handle: &str) {
+        let uid = self.claim_uid(claim).await;
+        self.delete_claim(claim).await;
+        self.daemon_has_seen("later").await;
+        self.driver().clear_faults();
+        self.claim_gone(claim).await;
+        self.forgotten(claim).await;
+        self.assert_untouched(handle);
+        let told = |events: &[_]| events.iter().any(|it| says(it, "ProvisioningFailed", rescue));
+        self.events_until(&uid, "whose the volume is", told).await;
+    }
+
     /// Two claims whose uids begin with this digit.
     pub(crate) async fn claims_of_one_digit(&self, class: &str) -> (char, [String; 2]) {
         let mut by_digit = BTreeMap::new();
@@ -99,18 +121,8 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
     let _daemon = world.supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
-    let rescue = world.rescue("manual", &handle, kept_for(&world.name("other"), &class)).await;
-    let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
-    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
-    let uid = world.claim_uid(&claim).await;
-    world.delete_claim(&claim).await;
-    world.daemon_has_seen("later").await;
-    world.driver().clear_faults();
-    world.claim_gone(&claim).await;
-    world.forgotten(&claim).await;
-    world.assert_untouched(&handle);
-    let told = |events: &[_]| events.iter().any(|it| says(it, "ProvisioningFailed", &rescue));
-    world.events_until(&uid, "whose the volume is", told).await;
+    let (rescue, other) = world.rescued_for_another(&handle, &class).await;
+    world.assert_left_to(&rescue, &claim, &handle).await;
     world.assert_nothing_leaked().await;
     world.delete_claim(&other).await;
     world.assert_all_gone(&[&other]).await;
@@ -122,9 +134,7 @@ async fn a_volume_that_another_claim_has_got_is_not_stored_for_the_one_it_was_ma
     let _daemon = world.supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let (name, handle) = (world.volume_name(&claim).await, world.only_volume());
-    let rescue = world.rescue("manual", &handle, kept_for(&world.name("other"), &class)).await;
-    let other = world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
-    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
+    let (rescue, other) = world.rescued_for_another(&handle, &class).await;
     // The daemon has seen it when it has protected it.
     let is_protected = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
     world.until(&rescue, "protected", is_protected).await;

@@ -64,8 +64,8 @@ impl HeldLocks {
     /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
     ///
     /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and joins no line for a moment.
-    /// Otherwise three attempts that wait for the same two volumes pass them on to each other for ever: an unlocked volume goes to the
-    /// next in its line, and nobody ever finds both free.
+    /// Otherwise three attempts that wait for the same two volumes keep each other waiting for ever: an unlocked volume goes to the next
+    /// in its line, so both are never free at once.
     pub async fn lock_all<K: Key>(
         &mut self,
         locks: &VolumeLocks,

@@ -4,8 +4,8 @@
 //! from the claim wakes nobody, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
 //! source and, where contents are watched, the content of its snapshot.
 //!
-//! Three changes wake a volume whose deletion failed: one of its class, one of what the volume says about its secret, and one of the
-//! other object that had its handle. With one daemon per node, another daemon's write is not ours: a claim that it gives back wakes us.
+//! A volume whose deletion failed is woken by a change of its class, of its secret's place, or of the other object with its handle.
+//! With one daemon per node, another daemon's write is not ours: a claim that it gives back wakes us.
 
 use crate::cluster::{
     Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,

@@ -21,22 +21,8 @@ async fn a_volume_that_a_late_watch_does_not_show_in_use_is_not_deleted() {
     let handle = world.only_volume();
     // The term has listed PersistentVolumes before it called the driver. Now a user finds the volume, and gives it to another claim.
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
-    let other = world.name("other");
-    let spec = json!({ "persistentVolumeReclaimPolicy": "Delete", "storageClassName": class,
-        "claimRef": { "namespace": "default", "name": other } });
-    let rescue = world.rescue("manual", &handle, spec).await;
-    world.claim("other", &class, json!({ "spec": { "volumeName": rescue } })).await;
-    world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
-    let uid = world.claim_uid(&claim).await;
-    world.delete_claim(&claim).await;
-    world.daemon_has_seen("later").await;
-    world.driver().clear_faults();
-    world.claim_gone(&claim).await;
-    world.forgotten(&claim).await;
-    world.assert_untouched(&handle);
-    world
-        .events_until(&uid, "whose the volume is", |it| it.iter().any(|it| says(it, "ProvisioningFailed", &rescue)))
-        .await;
+    let (rescue, other) = world.rescued_for_another(&handle, &class).await;
+    world.assert_left_to(&rescue, &claim, &handle).await;
     api(&world).faults().remove(held);
     world.delete_claim(&other).await;
     world.assert_all_gone(&[&claim, &other]).await;
