@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use csi_control_plane::csi::ControllerRpc as Rpc;
 use csi_control_plane::roles::snapshotter::names;
-use csi_control_plane::sandbox::driver::{Action, Lie};
-use serde_json::json;
+use csi_control_plane::sandbox::driver::{Action, Lie, Method};
+use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::objects::config_with;
 use crate::snapshotting::{
-    BEGUN, BOUND, CLASS, CONTENT, INTENT, SNAPSHOT, cutting, error_in, handle_in, has_finalizer, is_begun, slow,
-    snapshotter, unanswered,
+    BEGUN, BOUND, CLASS, CONTENT, DELETED, INTENT, NOBODY, SNAPSHOT, annotation, cutting, error_in, handle_in,
+    has_finalizer, is_begun, is_done, slow, snapshotter, unanswered,
 };
-use crate::world::World;
+use crate::world::{PATIENCE, World, settled};
 
 #[tokio::test]
 async fn s31_l4_a_name_that_is_taken_is_not_let_go_of_after_an_answer_that_never_came() {
@@ -32,6 +32,53 @@ async fn s31_l4_a_name_that_is_taken_is_not_let_go_of_after_an_answer_that_never
     world.driver().clear_faults();
     world.cut_gone(&cut).await;
     world.assert_no_snapshot_left().await;
+}
+
+impl World {
+    /// Two contents of two owners and volumes, whose snapshots have the same name for the driver by `short_names`.
+    pub(crate) async fn contents_of_one_name(&self) -> [String; 2] {
+        let class = self.snapshot_class("class", json!({})).await;
+        let content = async |short: &'static str, owner: &str| {
+            let source = self.source(&format!("{short}-source")).await;
+            let change = json!({ "metadata": { "finalizers": [BOUND] },
+                "spec": { "volumeSnapshotClassName": class, "volumeSnapshotRef": { "uid": owner } } });
+            self.content_by_hand(short, json!({ "volumeHandle": source.handle }), change).await
+        };
+        [content("one", NOBODY).await, content("other", "00000000-0000-0000-0000-000000000002").await]
+    }
+
+    /// A section by which snapshots are named after eight digits of their owners' uids.
+    pub(crate) fn short_names(&self) -> Value {
+        json!({ "snapshotNamePrefix": self.name("s"), "snapshotNameUuidLength": 8 })
+    }
+
+    /// Waits until a content is told whose name it has, with nothing of a request on it, and asserts that the driver was asked for one.
+    pub(crate) async fn told_whose_name(&self, content: &str, whose: &str) {
+        let told = |it: &Value| error_in(it).contains(whose) && !is_begun(it) && annotation(it, INTENT).is_none();
+        self.content_until(content, "told whose name it has", told).await;
+        assert_eq!(self.driver().calls_of(Method::CreateSnapshot).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn of_two_snapshots_of_one_name_the_second_is_asked_for_once_the_first_is_gone() {
+    let world = World::snapshotting(|_| {}).await;
+    let mut contents = world.contents_of_one_name().await;
+    let _daemon = world.snapshotter(world.short_names()).await;
+    let first = settled("one is ready", PATIENCE, async || {
+        let [one, other] = [world.look(CONTENT, &contents[0]).await, world.look(CONTENT, &contents[1]).await];
+        [&one, &other].into_iter().position(is_done).ok_or_else(|| format!("{one:#} {other:#}"))
+    })
+    .await;
+    contents.rotate_left(first);
+    let [first, second] = contents;
+    world.told_whose_name(&second, &first).await;
+    world.edit(CONTENT, &first, json!({ "metadata": { "annotations": { DELETED: "yes" } } })).await;
+    world.delete_installed(CONTENT, &first).await;
+    world.away(CONTENT, &first).await;
+    world.content_until(&second, "ready", is_done).await;
+    assert_eq!(world.deletions().len(), 1);
+    world.assert_no_snapshot_leaked().await;
 }
 
 #[tokio::test]

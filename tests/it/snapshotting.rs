@@ -118,6 +118,11 @@ pub(crate) fn is_ready(object: &Value) -> bool {
     object["status"]["readyToUse"] == true
 }
 
+/// Whether a content is ready, with nothing of its making on it.
+pub(crate) fn is_done(content: &Value) -> bool {
+    is_ready(content) && !is_begun(content) && annotation(content, INTENT).is_none()
+}
+
 impl World {
     /// A world whose cluster has its controllers, a snapshot-controller among them.
     pub(crate) async fn snapshotting(change: impl FnOnce(&mut Profile)) -> Self {
@@ -209,7 +214,6 @@ impl World {
     /// Waits until a snapshot is ready to use and nothing of its making is left on its content, which is returned.
     pub(crate) async fn ready(&self, cut: &Cut) -> Value {
         self.look_until(SNAPSHOT, &cut.snapshot, "ready", is_ready).await;
-        let is_done = |it: &Value| is_ready(it) && !is_begun(it) && annotation(it, INTENT).is_none();
         self.content_until(&cut.content, "ready, with nothing of ours", is_done).await
     }
 

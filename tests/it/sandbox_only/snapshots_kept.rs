@@ -1,14 +1,17 @@
 //! Snapshots that somebody needs or has kept, where the daemon's own watch does not show it: contents of other nodes, copies, and
 //! what was written on a content just before it was removed by force.
 
+use std::time::Duration;
+
 use csi_control_plane::sandbox::api::audit::Entry;
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault};
 use csi_control_plane::sandbox::driver::{Action, Lie};
 use serde_json::json;
 
 use super::{api, by_daemon};
 use crate::objects::{config_with, merge};
 use crate::snapshotting::{
-    BEGUN, BOUND, CONTENT, DELETED, INTENT, NOBODY, cutting, handle_in, is_begun, is_ready, snapshotter,
+    BEGUN, BOUND, CONTENT, DELETED, INTENT, NOBODY, cutting, handle_in, is_begun, is_done, is_ready, snapshotter,
 };
 use crate::supplier::figure;
 use crate::world::{PATIENCE, World, settled};
@@ -148,4 +151,20 @@ async fn a_snapshot_is_kept_although_a_late_watch_does_not_show_which_other_cont
     assert!(!world.deletions().iter().any(|it| it == id), "{:?}", world.deletions());
     assert!(world.driver().state().snapshots().contains_key(id));
     api(&world).faults().remove(held);
+}
+
+#[tokio::test]
+async fn a_name_that_another_snapshot_has_got_while_a_request_was_recorded_is_not_asked_for() {
+    let world = World::snapshotting(|_| {}).await;
+    let [one, other] = world.contents_of_one_name().await;
+    let writes = |content: &str| by_daemon(&world).verb("patch").resource(CONTENTS).name(content);
+    let faults = api(&world).faults();
+    // Each begins before the other one has said so.
+    faults.add(ApiFault::on(writes(&one), ApiAction::DelayBefore(Duration::from_secs(1))).times(1));
+    let held = faults.add(ApiFault::on(writes(&other), ApiAction::Hold));
+    let _daemon = world.snapshotter(world.short_names()).await;
+    world.content_until(&one, "ready", is_done).await;
+    assert_eq!(faults.hits(held), 1);
+    faults.remove(held);
+    world.told_whose_name(&other, &one).await;
 }

@@ -1,8 +1,10 @@
 //! The calls to the driver about a content: what is common to snapshots and groups.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tonic::Code;
 use tracing::{debug, info, warn};
 
@@ -12,7 +14,8 @@ use crate::queue::Backoff;
 use crate::roles::kit::{Attempt, Secret};
 
 use super::attempt::{Done, Failure, Operation, State};
-use super::context::{Context, Objects};
+use super::context::{Context, Objects, described};
+use super::create::name_taken;
 use super::error::{InvalidSnapshot, Stop, is_answer, is_refusal};
 use super::facts;
 use super::found::Found;
@@ -72,10 +75,15 @@ pub(super) async fn create<K: Driven>(
     let client = cx.scope.driver.use_now()?.with_timeout(cx.section.call_timeout);
     let is_repeated = cx.memory.is_unanswered(now.uid()) || cx.memory.resumed.has(now.uid());
     // The process remembers it before the driver can begin.
-    let wiped = (!has_handle).then(|| cx.memory.ask(&now.content, asked));
-    if has_handle {
+    let wiped = if has_handle {
         cx.memory.late.note(now.uid());
-    }
+        None
+    } else {
+        match ask(cx, now, asked) {
+            Ok(wiped) => Some(wiped),
+            Err(other) => return Ok(not_asked(cx, now, asked, &other)),
+        }
+    };
     let taken = K::create(&client, &asked.request, secrets_of(state), cx.scope.clock);
     let mut call = std::pin::pin!(cx.scope.term.during(taken));
     let mut failures = 0;
@@ -111,6 +119,26 @@ pub(super) async fn create<K: Driven>(
             Ok(done)
         }
     }
+}
+
+/// Notes that the driver is asked, unless another content has the name meanwhile: that one is returned. One that asks at the same time
+/// is noted; one whose call is answered has its handle in the cache before it is noted no more.
+fn ask<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked) -> Result<Arc<Notify>, String> {
+    let is_first = !cx.memory.is_unanswered(now.uid());
+    let wiped = cx.memory.ask_alone(&now.content, asked).map_err(|other| described(&*other))?;
+    let Some(other) = cx.cut_namesake(now).filter(|_| is_first) else { return Ok(wiped) };
+    cx.memory.settle(now.uid());
+    Err(other)
+}
+
+/// The driver was not asked, because `other` has the name. A mark of another program stays: that may have asked.
+fn not_asked<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked, other: &str) -> Done {
+    let is_final = !asked.is_inherited;
+    if is_final {
+        cx.memory.refused.note(now.uid());
+    }
+    let error = name_taken::<K>(&asked.request.name, other).into();
+    Done::Failed(Failure { operation: Operation::Create, error, is_final, is_recorded: false })
 }
 
 /// The pause after so many failures to put the mark back.

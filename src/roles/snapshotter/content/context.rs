@@ -114,6 +114,11 @@ impl<K: Content> Objects<K> {
     }
 }
 
+/// A content by kind and name.
+pub fn described<K: Content>(content: &K) -> String {
+    format!("{} {}", K::KIND, content.meta().name)
+}
+
 impl<K: Content> Context<K> {
     /// The API, in the version in which the contents are read.
     pub fn api(&self) -> Result<Api, TermOver> {
@@ -180,18 +185,18 @@ impl<K: Content> Context<K> {
     pub fn has_heir(&self, gone: &K, handle: Option<&str>) -> bool {
         let is_other = |other: &Arc<K>| other.meta().uid != gone.meta().uid;
         let names = |handle| self.stores.contents.find(BY_HANDLE, handle).iter().any(is_other);
-        handle.is_some_and(names) || self.namesake(gone).is_some()
+        handle.is_some_and(names) || self.heir(gone).is_some()
     }
 
     /// The content that is to get the snapshot which `gone` has asked for: it belongs to the same object and asks by the same name. A
     /// content that asks by another name, because the settings of names have changed meanwhile, gets another snapshot.
-    fn namesake(&self, gone: &K) -> Option<Arc<K>> {
+    fn heir(&self, gone: &K) -> Option<Arc<K>> {
         let owner = gone.owner().uid.as_str();
         let asked_by = |content: &K| {
             let remembered = self.memory.unanswered(&content.meta().uid);
             remembered.map_or_else(|| request::name(content, &self.rules.request), |it| it.asked.request.name)
         };
-        let is_namesake = |other: &Arc<K>| {
+        let is_heir = |other: &Arc<K>| {
             other.meta().uid != gone.meta().uid
                 && !owner.is_empty()
                 && other.owner().uid == owner
@@ -200,7 +205,39 @@ impl<K: Content> Context<K> {
                 && !intent::is_copied(&**other)
                 && asked_by(other) == asked_by(gone)
         };
-        self.stores.contents.all().into_iter().find(is_namesake)
+        self.stores.contents.all().into_iter().find(is_heir)
+    }
+
+    /// Another content, by kind and name, whose snapshot has the name that the content of `now` is to ask by, and which belongs to
+    /// another object: a few digits of two uids may be the same. The driver would answer with its snapshot.
+    pub fn namesake(&self, now: &Objects<K>) -> Option<String> {
+        if !now.exists || facts::handle(&*now.content).is_some() || self.memory.is_unanswered(now.uid()) {
+            return None;
+        }
+        let asker = self.memory.asker(&now.content, &request::name(&*now.content, &self.rules.request));
+        let has_begun = |other: &K| facts::stored_handle(other).is_some() || facts::has_mark(other);
+        asker.map(|other| described(&*other)).or_else(|| self.other_of_same_name(now, has_begun))
+    }
+
+    /// The same of a content that has its snapshot.
+    pub fn cut_namesake(&self, now: &Objects<K>) -> Option<String> {
+        self.other_of_same_name(now, |other| facts::stored_handle(other).is_some())
+    }
+
+    fn other_of_same_name(&self, now: &Objects<K>, counts: impl Fn(&K) -> bool) -> Option<String> {
+        let (content, rules) = (&*now.content, &self.rules.request);
+        // Whole uids are never the same.
+        rules.names.uuid_length?;
+        let (owner, name) = (content.owner().uid.as_str(), request::name(content, rules));
+        let is_namesake = |other: &Arc<K>| {
+            counts(&**other)
+                && other.owner().uid != owner
+                && other.driver() == content.driver()
+                && facts::has_sources(&**other)
+                && !intent::is_copied(&**other)
+                && request::name(&**other, rules) == name
+        };
+        self.stores.contents.all().into_iter().find(is_namesake).map(|other| described(&*other))
     }
 
     /// Another content that needs the snapshot which is to be deleted with the content of `now`, by kind and name: one that names it,
@@ -213,7 +250,7 @@ impl<K: Content> Context<K> {
         };
         let needs = |other: &Arc<K>| other.meta().uid != now.content.meta().uid && !deletes(other);
         let others = self.stores.contents.find(BY_HANDLE, handle);
-        let other = others.iter().find(|other| needs(other)).map(|other| format!("{} {}", K::KIND, other.meta().name));
+        let other = others.iter().find(|other| needs(other)).map(|other| described(&**other));
         let group = || Some(format!("{} {}", VolumeGroupSnapshotContent::KIND, self.group_of(handle)?));
         other.or_else(group)
     }
@@ -229,7 +266,7 @@ impl<K: Content> Context<K> {
     /// may be deleted before it does: it then still asks, and deletes the snapshot.
     pub fn hand_over(&self, gone: &K) {
         let Some(unanswered) = self.memory.unanswered(&gone.meta().uid) else { return };
-        if let Some(heir) = self.namesake(gone)
+        if let Some(heir) = self.heir(gone)
             && facts::handle(&*heir).is_none()
         {
             let has_asked = self.memory.is_unanswered(&heir.meta().uid);

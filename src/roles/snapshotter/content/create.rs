@@ -1,6 +1,7 @@
 //! Takes a snapshot, and asks again until it is ready to use (snapshotter spec 5.4, 6.2). Pure.
 
 use super::attempt::Operation;
+use super::error::InvalidSnapshot;
 use super::facts;
 use super::kind::Content;
 use super::look_up::LookUp;
@@ -19,6 +20,9 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::Wait(Wait::Unprotected));
     }
     let asked = asked(view, Operation::Create)?;
+    if let Some(other) = known.namesake.as_ref().filter(|_| !is_begun) {
+        return Err((Operation::Create, name_taken::<K>(&asked.request.name, other)));
+    }
     // Mark and request of a call without an answer were wiped. They come back before the secret and the turn, which may be long in
     // coming: until then nothing else on the content says that the driver may have a snapshot.
     if known.unanswered.is_some() && writes::begun(content, &asked.intent).is_some() {
@@ -39,6 +43,12 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::Confirm);
     }
     Ok(Step::Create(Box::new(asked)))
+}
+
+/// Why the driver is not asked by a name that `other` has.
+pub(super) fn name_taken<K: Content>(name: &str, other: &str) -> InvalidSnapshot {
+    let (owner, setting) = (K::NAMES.owner, K::NAMES.name_length);
+    InvalidSnapshot::NameTaken { name: name.to_owned(), other: other.to_owned(), owner, setting }
 }
 
 /// Row 10: the snapshot is cut and not ready. Nothing is marked any more: a deletion has its handle.

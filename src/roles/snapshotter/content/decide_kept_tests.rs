@@ -3,12 +3,13 @@
 use serde_json::{Value, json};
 
 use super::super::attempt::ContentEnd;
-use super::super::fixtures::{BDEL, INTENT, MARK, content, cut, marked};
+use super::super::create::name_taken;
+use super::super::fixtures::{BDEL, INTENT, MARK, asked, content, cut, marked};
 use super::super::intent::Intent;
 use super::super::tables::Case;
 use super::super::view::Left;
 use super::*;
-use crate::cluster::Moment;
+use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::roles::kit::fixtures::merged;
 
 fn dt(patch: Value) -> Value {
@@ -100,4 +101,16 @@ fn l9_a_policy_that_no_watch_has_shown_counts_for_a_content_that_is_gone() {
     }
     let unlisted = gone(false, None).with(|case| case.progress.is_listed = false);
     assert_eq!(unlisted.next(), Step::Relist, "the list may show that nobody has seen its end");
+}
+
+#[test]
+fn a_name_that_another_snapshot_has_is_not_asked_for_unless_the_driver_was_asked_already() {
+    let taken = |content: VolumeSnapshotContent| {
+        Case::of(content).with(|case| case.known.namesake = Some("VolumeSnapshotContent other".into()))
+    };
+    let Step::Fail(Operation::Create, reason) = taken(content(json!({}))).next() else { panic!("it is asked for") };
+    assert_eq!(reason, name_taken::<VolumeSnapshotContent>(&asked().request.name, "VolumeSnapshotContent other"));
+    assert!(reason.to_string().contains("snapshotNameUuidLength"), "{reason}");
+    assert_eq!(taken(marked(json!({}))).next(), Step::Create(Box::new(asked())));
+    assert_eq!(taken(content(dt_bdel(json!({})))).next(), Step::Release, "nothing was asked");
 }

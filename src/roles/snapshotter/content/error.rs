@@ -78,6 +78,21 @@ pub enum InvalidSnapshot {
         /// Which one it names now.
         answered: String,
     },
+    /// Another content has the name by which the driver is to be asked: it would answer with the snapshot of that one.
+    #[error(
+        "the driver is not asked for \"{name}\", because {other} of another {owner} has that name. Delete that {owner}, or set a longer \
+         {setting}"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The other content, by kind and name.
+        other: String,
+        /// The kind of the object that users made.
+        owner: &'static str,
+        /// The key of the configuration that says how many digits make names differ.
+        setting: &'static str,
+    },
     /// A group cannot be deleted while somebody needs one of its snapshots.
     #[error(
         "its snapshot {} is also that of VolumeSnapshotContent {}, which keeps it. Delete that content, or set its deletionPolicy to \
@@ -145,6 +160,7 @@ impl Reason for InvalidSnapshot {
             Self::NotListed(_) | Self::NoSuchGroup(_) => "NotListed",
             Self::OddAnswer(_) | Self::OddMembers(_) => "OddAnswer",
             Self::OtherSnapshot { .. } => "OtherSnapshot",
+            Self::NameTaken { .. } => "NameTaken",
             Self::MemberNeeded(_) => "MemberNeeded",
             Self::Unsupported { .. } => "Unsupported",
             Self::Replaced(_) => "Replaced",

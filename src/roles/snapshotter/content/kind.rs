@@ -40,6 +40,8 @@ pub struct Names {
     pub metadata: [&'static str; 3],
     /// The call that takes it.
     pub call: &'static str,
+    /// The key of the configuration that says how many digits of the owner's uid its name has.
+    pub name_length: &'static str,
     /// What the driver must offer.
     pub capability: &'static str,
     /// The labels of the operations in metrics: create, ready, delete.

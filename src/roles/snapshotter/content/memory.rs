@@ -71,7 +71,7 @@ struct Poll {
 /// What the attempts of a term share.
 #[derive(Debug)]
 pub struct Memory<K> {
-    unanswered: Mutex<BTreeMap<String, Unanswered<K>>>,
+    unanswered: Mutex<ByContent<K>>,
     polls: ByUid<Poll>,
     /// Contents with a final answer whose mark could not be taken off yet.
     pub refused: UidSet,
@@ -111,21 +111,48 @@ impl<K> Default for Memory<K> {
     }
 }
 
+/// What is unanswered, by the uid of the content.
+type ByContent<K> = BTreeMap<String, Unanswered<K>>;
+
+fn note<K: Content>(held: &mut ByContent<K>, content: &Arc<K>, asked: &Asked) -> Arc<Notify> {
+    let entry = held.entry(content.meta().uid.to_string()).or_insert_with(|| Unanswered {
+        asked: asked.clone(),
+        content: Arc::clone(content),
+        since: content.meta().creation_timestamp,
+        found: None,
+        wiped: Arc::default(),
+        is_end_unseen: false,
+    });
+    entry.asked = asked.clone();
+    entry.content = Arc::clone(content);
+    Arc::clone(&entry.wiped)
+}
+
+fn asker<'a, K: Content>(held: &'a ByContent<K>, content: &K, name: &str) -> Option<&'a Arc<K>> {
+    let owner = &content.owner().uid;
+    let is_asker = |it: &&Unanswered<K>| it.content.owner().uid != *owner && it.asked.request.name == name;
+    held.values().find(is_asker).map(|it| &it.content)
+}
+
 impl<K: Content> Memory<K> {
     /// The driver is asked, and has not answered.
     pub fn ask(&self, content: &Arc<K>, asked: &Asked) -> Arc<Notify> {
+        note(&mut self.lock(), content, asked)
+    }
+
+    /// As `ask`, unless the driver was asked by the same name for a content of another owner: that one is returned.
+    pub fn ask_alone(&self, content: &Arc<K>, asked: &Asked) -> Result<Arc<Notify>, Arc<K>> {
         let mut held = self.lock();
-        let entry = held.entry(content.meta().uid.to_string()).or_insert_with(|| Unanswered {
-            asked: asked.clone(),
-            content: Arc::clone(content),
-            since: content.meta().creation_timestamp,
-            found: None,
-            wiped: Arc::default(),
-            is_end_unseen: false,
-        });
-        entry.asked = asked.clone();
-        entry.content = Arc::clone(content);
-        Arc::clone(&entry.wiped)
+        let is_first = !held.contains_key(&*content.meta().uid);
+        match asker(&held, content, &asked.request.name).filter(|_| is_first) {
+            Some(other) => Err(Arc::clone(other)),
+            None => Ok(note(&mut held, content, asked)),
+        }
+    }
+
+    /// A content of another owner than `content` for which the driver was asked by this name, without a final answer.
+    pub fn asker(&self, content: &K, name: &str) -> Option<Arc<K>> {
+        asker(&self.lock(), content, name).cloned()
     }
 
     /// The driver was asked for another content, which is gone, and `content` is to get the answer. It may have asked by itself. The
@@ -241,7 +268,7 @@ impl<K: Content> Memory<K> {
         self.told.forget(&uid.to_owned());
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Unanswered<K>>> {
+    fn lock(&self) -> MutexGuard<'_, ByContent<K>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -293,6 +320,26 @@ mod tests {
             json!({ "metadata": { "uid": "b", "annotations": { ANNOTATION_SNAPSHOTTING: inherited.intent } } });
         assert!(!is_copied(&content(marked)), "the request is the heir's own");
         assert_eq!((inherited.request, inherited.is_as_recorded), (asked().request, true));
+    }
+
+    #[test]
+    fn the_driver_is_asked_by_a_name_for_the_contents_of_one_owner_at_a_time() {
+        let made = |uid: &str, owner: &str| {
+            let change = json!({ "metadata": { "uid": uid }, "spec": { "volumeSnapshotRef": { "uid": owner } } });
+            Arc::new(content(change))
+        };
+        let (first, again, other) = (made("a", "one"), made("b", "one"), made("c", "two"));
+        let memory = Memory::default();
+        let is_asked = |content| memory.ask_alone(content, &asked()).is_ok();
+        assert!(is_asked(&first) && is_asked(&again), "another content of the same owner");
+        assert_eq!(memory.ask_alone(&other, &asked()).unwrap_err().metadata.uid, first.metadata.uid);
+        assert!(memory.asker(&other, &asked().request.name).is_some() && memory.asker(&other, "another").is_none());
+        memory.ask(&other, &asked());
+        assert!(is_asked(&other), "an earlier leader has asked for it as well");
+        for uid in ["a", "b", "c"] {
+            memory.settle(uid);
+        }
+        assert!(is_asked(&other) && !is_asked(&first));
     }
 
     #[test]

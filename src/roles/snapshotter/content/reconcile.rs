@@ -61,6 +61,7 @@ impl<K: Driven> Contents<K> {
             pause_left: memory.pause_left(uid, state.started),
             is_overdue: memory.is_overdue(uid, state.started, self.0.section.ready_check.backoff().max),
             has_heir: !now.exists && self.0.has_heir(&now.content, handle),
+            namesake: self.0.namesake(now),
             named_by: self.0.named_by(now),
             needed_member: self.0.needed_member(now, state.progress.found.as_ref()),
             has_copy: !now.exists && self.0.has_copy(&now.content),

@@ -94,6 +94,7 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
             InvalidSnapshot::OddAnswer(_)
             | InvalidSnapshot::OddMembers(_)
             | InvalidSnapshot::OtherSnapshot { .. }
+            | InvalidSnapshot::NameTaken { .. }
             | InvalidSnapshot::Unsupported { .. } => taking(&reason.to_string()),
             _ => input(&reason.to_string()),
         },

@@ -64,6 +64,8 @@ pub struct Known {
     pub is_overdue: bool,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
+    /// Another content, of another object, whose snapshot has the name that this one is to ask by.
+    pub namesake: Option<String>,
     /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
     pub named_by: Option<String>,
     /// Of a group that is to be deleted: a snapshot that somebody needs.

@@ -32,6 +32,7 @@ impl Content for VolumeGroupSnapshotContent {
             "csi.storage.k8s.io/volumegroupsnapshotcontent/name",
         ],
         call: "CreateVolumeGroupSnapshot",
+        name_length: "groupSnapshotNameUuidLength",
         capability: "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT",
         operations: ["group_create", "ready", "group_delete"],
     };

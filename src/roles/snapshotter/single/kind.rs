@@ -31,6 +31,7 @@ impl Content for VolumeSnapshotContent {
             "csi.storage.k8s.io/volumesnapshotcontent/name",
         ],
         call: "CreateSnapshot",
+        name_length: "snapshotNameUuidLength",
         capability: "CREATE_DELETE_SNAPSHOT",
         operations: ["create", "ready", "delete"],
     };
