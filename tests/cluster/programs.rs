@@ -14,11 +14,19 @@ const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// How long a process may take to stop when it is asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Waits until the tests are over, however they end, ends what they have left, and leaves nothing but logs: no keys, no tokens.
+/// Ends the programs that a folder names, as far as they are those that run in it: a number may be another process's by now.
+const END: &str = r#"
+for file in "$1"/*.pid; do
+    pid="$(cat "$file" 2>/dev/null)"
+    [ "$(readlink "/proc/$pid/cwd")" = "$1" ] && kill -9 "$pid"
+done
+"#;
+
+/// Waits until the tests are over, however they end, ends what they have left (`$2`), and leaves nothing but logs: no keys, no tokens.
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
-for file in "$1"/*.pid; do [ -f "$file" ] && kill -9 "$(cat "$file")" 2>/dev/null; done
+eval "$2"
 sleep 0.2
 find "$1" -mindepth 1 -maxdepth 1 ! -name '*.log' -exec rm -rf {} +
 "#;
@@ -46,13 +54,17 @@ impl Janitor {
     pub(crate) fn watch(folder: &Path) -> Self {
         forget_earlier_runs(folder);
         let mut command = Command::new("sh");
-        command.args(["-c", JANITOR, "janitor"]).arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
+        // As `/proc` names it.
+        let folder = folder.canonicalize().unwrap();
+        command.args(["-c", JANITOR, "janitor"]).arg(folder).arg(END).stdin(Stdio::piped()).stdout(Stdio::null());
         Self(command.stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
 /// Removes the folders beside this one whose tests are over: the logs of the last run are enough. They are named
 /// `cluster-<process>-<number>`. What runs is in `/proc`: these tests are for Linux, as what builds their programs is.
+///
+/// Their janitors may still be at work, and find nothing any more in a folder that is gone. So what it names is ended here as well.
 fn forget_earlier_runs(folder: &Path) {
     for other in std::fs::read_dir(folder.parent().unwrap()).unwrap().flatten() {
         let name = other.file_name().into_string().unwrap_or_default();
@@ -60,6 +72,9 @@ fn forget_earlier_runs(folder: &Path) {
         let is_over = |process: &str| process.parse::<u32>().is_ok() && !Path::new("/proc").join(process).exists();
         if process.is_some_and(is_over) {
             // Another run may do the same at the same time.
+            let Ok(old) = other.path().canonicalize() else { continue };
+            let ended = Command::new("sh").args(["-c", END, "end"]).arg(old).stderr(Stdio::null()).status();
+            ended.expect("there is a shell");
             let _ = std::fs::remove_dir_all(other.path());
         }
     }
@@ -196,5 +211,25 @@ mod tests {
         };
         let cleaned = tokio::time::timeout(GRACE, is_clean).await;
         assert!(cleaned.is_ok(), "{:?} stays; the program: {:?}", stays(), left.check());
+    }
+    #[test]
+    fn what_an_earlier_run_has_left_is_ended_before_its_folder_goes_and_nobody_else() {
+        use super::{Command, Path, Program, forget_earlier_runs};
+
+        let root = tempfile::tempdir().unwrap();
+        let mut over = Command::new("true").spawn().unwrap();
+        over.wait().unwrap();
+        let old = root.path().join(format!("cluster-{}-0", over.id()));
+        let start = |folder: &Path| {
+            std::fs::create_dir_all(folder).unwrap();
+            Program::run(folder, "sleep", Path::new("sleep"), &["600".to_owned()])
+        };
+        let (mut left, mut other) = (start(&old), start(&root.path().join("elsewhere")));
+        // A number that was another program's when it was written.
+        std::fs::write(old.join("gone.pid"), other.id().to_string()).unwrap();
+        forget_earlier_runs(&root.path().join("of-these-tests"));
+        assert!(!old.exists());
+        assert!(left.child.wait().is_ok_and(|status| !status.success()));
+        other.check().unwrap();
     }
 }
