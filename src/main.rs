@@ -285,6 +285,8 @@ fn run(given: Given<'_>, loaded: Loaded) -> anyhow::Result<Exit> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(loaded.config.runtime.threads(cores))
+        // Shorter than the pause between two readings of the configuration: otherwise each would keep the thread that reads for the next.
+        .thread_keep_alive(Duration::from_secs(1))
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -25,7 +25,7 @@ pub(crate) async fn eventually<T, F: AsyncFnMut() -> Option<T>>(what: &str, look
 }
 
 /// The same. `None`: nothing was found in time.
-async fn eventually_some<T, F: AsyncFnMut() -> Option<T>>(mut look: F) -> Option<T> {
+pub(crate) async fn eventually_some<T, F: AsyncFnMut() -> Option<T>>(mut look: F) -> Option<T> {
     let mut ticks = tokio::time::interval(LOOK);
     let found = async {
         loop {
