@@ -209,33 +209,38 @@ impl<K: Content> Context<K> {
     }
 
     /// Another content, by kind and name, whose snapshot has the name that the content of `now` is to ask by, and which belongs to
-    /// another object: a few digits of two uids may be the same. The driver would answer with its snapshot.
+    /// another object. The driver would answer with its snapshot.
     pub fn namesake(&self, now: &Objects<K>) -> Option<String> {
         if !now.exists || facts::handle(&*now.content).is_some() || self.memory.is_unanswered(now.uid()) {
             return None;
         }
-        let asker = self.memory.asker(&now.content, &request::name(&*now.content, &self.rules.request));
+        let name = self.ambiguous_name(&*now.content)?;
         let has_begun = |other: &K| facts::stored_handle(other).is_some() || facts::has_mark(other);
-        asker.map(|other| described(&*other)).or_else(|| self.other_of_same_name(now, has_begun))
+        let asker = self.memory.asker(&now.content, &name);
+        asker.map(|other| described(&*other)).or_else(|| self.other_of_name(&name, &now.content, has_begun))
     }
 
     /// The same of a content that has its snapshot.
     pub fn cut_namesake(&self, now: &Objects<K>) -> Option<String> {
-        self.other_of_same_name(now, |other| facts::stored_handle(other).is_some())
+        let name = self.ambiguous_name(&*now.content)?;
+        self.other_of_name(&name, &now.content, |other| facts::stored_handle(other).is_some())
     }
 
-    fn other_of_same_name(&self, now: &Objects<K>, counts: impl Fn(&K) -> bool) -> Option<String> {
-        let (content, rules) = (&*now.content, &self.rules.request);
-        // Whole uids are never the same.
-        rules.names.uuid_length?;
-        let (owner, name) = (content.owner().uid.as_str(), request::name(content, rules));
+    /// The name that `content` asks by, if another object can have it too: a few digits of two uids may be the same, whole uids never.
+    fn ambiguous_name(&self, content: &K) -> Option<String> {
+        let rules = &self.rules.request;
+        rules.names.uuid_length.map(|_| request::name(content, rules))
+    }
+
+    fn other_of_name(&self, name: &str, content: &K, counts: impl Fn(&K) -> bool) -> Option<String> {
+        let owner = content.owner().uid.as_str();
         let is_namesake = |other: &Arc<K>| {
             counts(&**other)
                 && other.owner().uid != owner
                 && other.driver() == content.driver()
                 && facts::has_sources(&**other)
                 && !intent::is_copied(&**other)
-                && request::name(&**other, rules) == name
+                && request::name(&**other, &self.rules.request) == name
         };
         self.stores.contents.all().into_iter().find(is_namesake).map(|other| described(&*other))
     }
