@@ -137,8 +137,10 @@ async fn our_spans_reach_a_collector_as_one_trace_and_the_librarys_do_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_collector_costs_nothing_but_its_spans() {
-    // Bound and dropped: nobody listens there.
-    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Kept, without a listener, so that no other test gets the port.
+    let kept = tokio::net::TcpSocket::new_v4().unwrap();
+    kept.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = kept.local_addr().unwrap();
     let settings = settings(format!("http://{address}"));
     let (subscriber, telemetry, _) =
         build(&settings, &Environment::new(), (Clock::system(), &Meter::new()), false, std::io::sink).unwrap();

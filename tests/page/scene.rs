@@ -11,7 +11,7 @@ use csi_control_plane::diagnostics::{
 };
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::telemetry::Meter;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::page::browser::{LOOK, PATIENCE};
@@ -26,6 +26,8 @@ pub(crate) struct Scene {
     board: Board,
     tasks: Tasks,
     stop: CancellationToken,
+    /// Has the port as well, and never listens, so that nobody else gets it while the daemon is away.
+    _kept: TcpSocket,
 }
 
 /// How long the daemon has run. Nothing on its page may be older: the README shows it.
@@ -76,11 +78,13 @@ impl Scene {
     }
 
     async fn of(board: Board, work: Work) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let kept = TcpSocket::new_v4().unwrap();
+        kept.set_reuseaddr(true).unwrap();
+        kept.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = kept.local_addr().unwrap();
         let (tasks, _) = Tasks::new("scene");
-        let mut scene = Self { work, address, board, tasks, stop: CancellationToken::new() };
-        scene.serve(listener);
+        let mut scene = Self { work, address, board, tasks, stop: CancellationToken::new(), _kept: kept };
+        scene.serve(TcpListener::bind(address).await.unwrap());
         scene
     }
 
@@ -110,7 +114,7 @@ impl Scene {
         self.stop = CancellationToken::new();
         let bound = async {
             loop {
-                // The last connections of the one before may still hold the port.
+                // The listener of the one before may not be closed yet.
                 match TcpListener::bind(self.address).await {
                     Ok(listener) => return listener,
                     Err(_) => tokio::time::sleep(LOOK).await,

@@ -22,8 +22,8 @@ struct Road {
     at: SocketAddr,
     to: SocketAddr,
     open: Option<(CancellationToken, Tasks)>,
-    /// Keeps the port while the road is closed.
-    kept: Option<TcpSocket>,
+    /// Has the port as well, and never listens, so that nobody else gets it while the road is closed or opens.
+    _kept: TcpSocket,
 }
 
 fn bound(at: SocketAddr) -> TcpSocket {
@@ -35,15 +35,15 @@ fn bound(at: SocketAddr) -> TcpSocket {
 
 impl Road {
     fn to(to: SocketAddr) -> Self {
-        let socket = bound("127.0.0.1:0".parse().unwrap());
-        let at = socket.local_addr().unwrap();
-        let mut road = Self { at, to, open: None, kept: Some(socket) };
+        let kept = bound("127.0.0.1:0".parse().unwrap());
+        let at = kept.local_addr().unwrap();
+        let mut road = Self { at, to, open: None, _kept: kept };
         road.open();
         road
     }
 
     fn open(&mut self) {
-        let listener = self.kept.take().unwrap().listen(64).unwrap();
+        let listener = bound(self.at).listen(64).unwrap();
         let (closed, (tasks, _)) = (CancellationToken::new(), Tasks::new("road"));
         let (to, closing) = (self.to, closed.clone());
         tasks.spawn("road", async move {
@@ -56,7 +56,6 @@ impl Road {
         let (closed, tasks) = self.open.take().unwrap();
         closed.cancel();
         super::program::eventually("the road is closed", async || tasks.running().is_empty().then_some(())).await;
-        self.kept = Some(bound(self.at));
     }
 }
 

@@ -126,7 +126,10 @@ async fn a_proxy_that_refuses_is_named_with_its_answer_and_what_to_do() {
 
 #[tokio::test]
 async fn a_proxy_that_is_none_is_named() {
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Kept, without a listener, so that no other test gets the port.
+    let kept = tokio::net::TcpSocket::new_v4().unwrap();
+    kept.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = kept.local_addr().unwrap();
     let (mute, _heads) = http_proxy(Does::Say("SSH-2.0-OpenSSH\r\n"));
     for (proxy, expected) in [
         (closed, format!("cannot connect to the proxy http://{closed} (HTTPS_PROXY)")),

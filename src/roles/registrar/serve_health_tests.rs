@@ -37,8 +37,16 @@ async fn n4_health_asks_the_socket_itself() {
 async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_registration() {
     let node = Node::new();
     let _server = node.beside.start_driver().await;
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
+    let bound = |address: &str| {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address.parse().unwrap()).unwrap();
+        socket
+    };
+    // Has the port as well, and never listens, so that nobody but the registrar gets it once the listener is gone.
+    let kept = bound("127.0.0.1:0");
+    let address = kept.local_addr().unwrap().to_string();
+    let taken = bound(&address).listen(1).unwrap();
     let (_serving, kubelet) = (node.registrar_with(&json!({ "healthListen": address })), node.kubelet());
     registered(&kubelet).await;
     let fact = || node.beside.fact(NAME, "health port").unwrap_or_default();
