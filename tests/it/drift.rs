@@ -11,6 +11,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tonic::Code;
 
+use crate::ground::Daemon;
 use crate::objects;
 use crate::world::World;
 
@@ -227,8 +228,22 @@ async fn r53_a_listing_that_never_ends_is_ended_and_does_not_hammer_the_driver()
     assert_eq!(world.publishes(&volume).len(), 1, "a listing without an end says nothing");
     let metrics = world.metrics(&daemon).await;
     assert!(metrics.contains("result=\"TokenLoop\""), "{metrics}");
+    let told = fact(&world, &daemon, "failed passes since").await;
+    assert!(
+        told.is_some_and(|it| it.contains("the last one: ") && it.contains("token")),
+        "the status page tells of it"
+    );
     world.driver().clear_faults();
     world.driver_until("published again", |_| world.is_published(&volume, &node)).await;
+    assert_eq!(fact(&world, &daemon, "failed passes since").await, None);
+}
+
+/// What the status page says of the reconciler.
+async fn fact(world: &World, daemon: &Daemon, name: &str) -> Option<String> {
+    let status = world.status(daemon).await;
+    let role = status["roles"].as_array().unwrap().iter().find(|it| it["name"] == "reconciler").unwrap();
+    let told = role["facts"].as_array().unwrap().iter().find(|it| it["name"] == name)?;
+    told["value"].as_str().map(str::to_owned)
 }
 
 #[tokio::test]
@@ -238,11 +253,13 @@ async fn a_driver_that_cannot_list_is_not_asked_to() {
             profile.controller.remove(&(missing as i32));
         })
         .await;
-        let _daemon = world.daemon(json!({})).await;
+        let daemon = world.daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         let attachment = world.attach(&volume, &node).await;
         world.attached(&attachment).await;
         world.detached(&attachment).await;
         assert_eq!(world.driver().calls_of(Method::ListVolumes).len(), 0);
+        let idle = fact(&world, &daemon, "idle").await;
+        assert_eq!(idle.as_deref(), Some("the driver does not list where its volumes are published"));
     }
 }

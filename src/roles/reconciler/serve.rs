@@ -3,6 +3,7 @@
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug, info, info_span, warn};
 
@@ -39,17 +40,26 @@ enum PassError {
     TermOver(#[from] TermOver),
 }
 
+/// The passes since the last one that ended with a listing.
+#[derive(Debug, Default)]
+struct Failing {
+    passes: u64,
+    error: String,
+}
+
 impl Role for Reconciler {
     fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
+            let failing = watch::Sender::new(Failing::default());
             let _shown = role.board.facts(NAME, {
-                let (published, clock) = (role.driver.listings.clone(), role.clock);
-                move || published.latest().map(|pass| last_pass(&pass, clock.now())).into_iter().collect()
+                let (published, failing, clock) = (role.driver.listings.clone(), failing.subscribe(), role.clock);
+                let can_list = can_list(role);
+                move || facts(can_list, published.latest().as_deref(), &failing.borrow(), clock.now())
             });
             tokio::select! {
                 biased;
                 () = term.over() => {}
-                () = self.pass_for_ever(role, &term) => {}
+                () = self.pass_for_ever(role, &term, &failing) => {}
             }
             Ok(())
         }
@@ -57,10 +67,15 @@ impl Role for Reconciler {
     }
 }
 
+/// Whether the driver lists its volumes, each with the nodes where it is published.
+fn can_list(role: &RoleContext) -> bool {
+    let capabilities = &role.driver.capabilities;
+    capabilities.list_volumes() && capabilities.list_volumes_published_nodes()
+}
+
 impl Reconciler {
-    async fn pass_for_ever(&self, role: &RoleContext, term: &Term) {
-        let capabilities = &role.driver.capabilities;
-        if !(capabilities.list_volumes() && capabilities.list_volumes_published_nodes()) {
+    async fn pass_for_ever(&self, role: &RoleContext, term: &Term, failing: &watch::Sender<Failing>) {
+        if !can_list(role) {
             info!("the driver cannot list where its volumes are published: nothing to reconcile");
             return std::future::pending().await;
         }
@@ -82,11 +97,14 @@ impl Reconciler {
                     let volumes = listing.into_volumes();
                     debug!(pass, pages, volumes = volumes.len(), "listed the driver's volumes");
                     role.driver.listings.publish(VolumeListing { started, finished, volumes });
+                    failing.send_replace(Failing::default());
                     "ok"
                 }
                 Err(PassError::TermOver(_)) => return,
                 Err(error) => {
-                    warn!(pass, error = error_chain(&error), "could not list the driver's volumes");
+                    let told = error_chain(&error);
+                    warn!(pass, error = told, "could not list the driver's volumes");
+                    failing.send_modify(|it| *it = Failing { passes: it.passes.saturating_add(1), error: told });
                     error.label()
                 }
             };
@@ -114,10 +132,19 @@ impl Reconciler {
 }
 
 /// For the status page.
-fn last_pass(pass: &VolumeListing, now: Instant) -> Fact {
-    let took = Age(pass.finished.saturating_duration_since(pass.started));
-    let ago = Age(now.saturating_duration_since(pass.finished));
-    Fact { name: "last pass".to_owned(), value: format!("{} volumes in {took}, {ago} ago", pass.volumes.len()) }
+fn facts(can_list: bool, last: Option<&VolumeListing>, failing: &Failing, now: Instant) -> Vec<Fact> {
+    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
+    if !can_list {
+        return vec![fact("idle", "the driver does not list where its volumes are published".to_owned())];
+    }
+    let last = last.map(|pass| {
+        let took = Age(pass.finished.saturating_duration_since(pass.started));
+        let ago = Age(now.saturating_duration_since(pass.finished));
+        fact("last pass", format!("{} volumes in {took}, {ago} ago", pass.volumes.len()))
+    });
+    let failing = (failing.passes > 0)
+        .then(|| fact("failed passes since", format!("{}, the last one: {}", failing.passes, failing.error)));
+    last.into_iter().chain(failing).collect()
 }
 
 impl PassError {
