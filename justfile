@@ -167,7 +167,7 @@ vendor:
 
 # `tests/cluster`, and the list and scenarios of `tests/it`, on a real control plane (needs Go; its programs are built once): `just cluster attach`.
 cluster *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)" \
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
         --skip chart:: --skip image:: --skip kubectl:: --skip kubelet:: --skip page:: --skip translation::
 

@@ -8,6 +8,7 @@
 #   go/provisioner  csi-provisioner
 #   go/resizer      csi-resizer
 #   go/snapshotter  csi-snapshotter, snapshot-controller, and the CRDs of snapshots as their project publishes them
+#   go/mockdriver   mock-driver, ours around the mock driver of Kubernetes' own end-to-end tests
 #   go/helm         helm
 #   go/helm3        helm3: the last major version, which many still install with
 #   go/promtool     promtool
@@ -22,7 +23,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | peers | provisioner | resizer | snapshotter | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | peers | provisioner | resizer | snapshotter | mockdriver | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -43,6 +44,7 @@ folder() {
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
         snapshotter) echo "$cache/snapshotter-$(version snapshotter github.com/kubernetes-csi/external-snapshotter/v8)-$sums" ;;
+        mockdriver) echo "$cache/mockdriver-$(version mockdriver k8s.io/kubernetes)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
         helm3) echo "$cache/helm3-$(version helm3 helm.sh/helm/v3)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
@@ -129,6 +131,7 @@ build() {
             done
             definitions
             ;;
+        mockdriver) program mockdriver mock-driver . "" ;;
         helm)
             release="$(version helm helm.sh/helm/v4)"
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
@@ -154,7 +157,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd peers provisioner resizer snapshotter helm helm3 promtool prometheus dockerfile actionlint translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd peers provisioner resizer snapshotter mockdriver helm helm3 promtool prometheus dockerfile actionlint translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -27,6 +27,7 @@
 //! group_versions  groups of snapshots on a server that has them in one version alone
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
+//! mock_driver     a driver that others have written, in Go, through the sandbox's demo
 //! migration       `migrate`: its files, on the server and by kubectl, and the daemon that they make
 //! pods, moving    `migrate`: its steps, word by word, there and back
 //! parity          the metrics of both Go sidecars, scraped, beside ours
@@ -41,6 +42,7 @@ mod isolation;
 mod killed;
 mod kubectl;
 mod migration;
+mod mock_driver;
 mod moving;
 mod parity;
 mod peers;

@@ -29,6 +29,7 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let kubernetes = version("kubernetes", "k8s.io/kubernetes");
     let minor = kubernetes.split('.').nth(1).unwrap();
     assert!(minor.parse::<u32>().unwrap() >= 36, "{kubernetes}");
+    assert_eq!(version("mockdriver", "k8s.io/kubernetes"), kubernetes, "of the same release");
     let staging = kubernetes.replacen("v1.", "v0.", 1);
     for part in ["kubernetes", "kubelet"] {
         assert_eq!(version(part, "k8s.io/kubernetes"), kubernetes, "of the same release");
