@@ -18,6 +18,11 @@ pub struct Across {
     pub groups: Option<Cache<VolumeGroupSnapshotContent>>,
 }
 
+/// Whether a content says that its snapshot is of the group `group`: the snapshot-controller has made it for that, or the driver has said so.
+pub fn is_of(content: &VolumeSnapshotContent, group: &str) -> bool {
+    content.meta().annotation(ANNOTATION_GROUP_HANDLE) == Some(group) || facts::group_handle(content) == Some(group)
+}
+
 /// Whether a content that names a snapshot of the group `group` keeps that from being deleted. One that goes with its snapshot does
 /// not, nor one that the snapshot-controller has made for it, if the policy is `Delete`.
 pub fn keeps(content: &VolumeSnapshotContent, group: &str) -> bool {

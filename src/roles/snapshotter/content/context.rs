@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Api, BY_HANDLE, Cache, Cached as _, Object as _, ObjectName, VolumeGroupSnapshotContent};
+use crate::cluster::{
+    Api, BY_HANDLE, Cache, Cached as _, Object as _, ObjectName, VolumeGroupSnapshotContent, VolumeSnapshotContent,
+};
 use crate::election::TermOver;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::freshness::ListedOnce;
@@ -12,7 +14,7 @@ use crate::roles::snapshotter::config::SnapshotterSection;
 
 use super::across::{self, Across};
 use super::decide::{Phase, phase};
-use super::elsewhere::Elsewhere;
+use super::elsewhere::{self, Elsewhere};
 use super::error::Needed;
 use super::facts::{self, ClassView};
 use super::found::Found;
@@ -293,26 +295,44 @@ impl<K: Content> Context<K> {
             || now.content.members(),
             |found| found.members.iter().map(|member| member.snapshot_handle.clone()).collect(),
         );
-        members.into_iter().find_map(|snapshot| {
-            let named = self.across.snapshots.find(BY_HANDLE, &snapshot);
-            let content = named.iter().find(|content| across::keeps(content, handle))?.meta().name.to_string();
-            Some(Needed { snapshot, content })
-        })
+        let needed = |content: &VolumeSnapshotContent| {
+            let snapshot = facts::handle(content).filter(|_| across::keeps(content, handle))?.to_owned();
+            Some(Needed { snapshot, content: content.meta().name.to_string() })
+        };
+        let of_member = |snapshot: String| {
+            self.across.snapshots.find(BY_HANDLE, &snapshot).iter().find_map(|content| needed(content))
+        };
+        // A group need not know its members, and who keeps one of them says of which group it is.
+        let of_group = || {
+            let is_of = |content: &&Arc<VolumeSnapshotContent>| {
+                content.driver() == now.content.driver() && across::is_of(content, handle)
+            };
+            self.across.snapshots.all().iter().filter(is_of).find_map(|content| needed(content))
+        };
+        members.into_iter().find_map(of_member).or_else(of_group)
     }
 
-    /// The group that a snapshot with this id is of, if its content lives.
+    /// Whether nobody can say who needs the snapshots of a group: the cluster shows no contents of snapshots.
+    pub fn are_members_unseen(&self) -> bool {
+        K::NAMES.is_group && self.across.snapshots.is_absent()
+    }
+
+    /// The group that a snapshot with this id is of, unless it has its snapshots deleted, at this moment.
     pub(super) fn group_of(&self, snapshot: &str) -> Option<String> {
         let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group)?.all();
         let holds = |group: &&Arc<VolumeGroupSnapshotContent>| {
-            !facts::is_deleting(&***group) && group.members().iter().any(|member| member == snapshot)
+            elsewhere::keeps(&***group) && group.members().iter().any(|member| member == snapshot)
         };
         groups.iter().find(holds).map(|group| group.meta().name.to_string())
     }
 
-    /// The groups that are being deleted and that a snapshot with this id is of.
-    pub fn going_groups_of(&self, snapshot: &str) -> Vec<Arc<K>> {
-        let holds = |content: &Arc<K>| {
-            facts::is_deleting(&**content) && content.members().iter().any(|member| member == snapshot)
+    /// The groups that are being deleted and that the snapshot of `content` is of.
+    pub fn going_groups_of(&self, content: &VolumeSnapshotContent) -> Vec<Arc<K>> {
+        let snapshot = facts::handle(content);
+        let holds = |group: &Arc<K>| {
+            let is_member = || group.members().iter().any(|member| Some(member.as_str()) == snapshot);
+            let is_told = || facts::handle(&**group).is_some_and(|group| across::is_of(content, group));
+            facts::is_deleting(&**group) && (is_told() || is_member())
         };
         let mut groups = self.stores.contents.all();
         groups.retain(holds);

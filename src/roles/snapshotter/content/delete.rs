@@ -33,6 +33,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
             (Some(other), _) => Ok(Step::ReleaseKept(Kept::NamedBy(other.clone()))),
             // The driver deletes a group as a whole.
             (None, Some(needed)) => Err((Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone()))),
+            (None, None) if view.known.are_members_unseen => Err((Operation::Delete, InvalidSnapshot::MembersUnseen)),
             (None, None) => ask(view, Doomed { handle: handle.to_owned(), members: view.content.members() }),
         },
     }

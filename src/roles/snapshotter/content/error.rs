@@ -101,6 +101,12 @@ pub enum InvalidSnapshot {
         .0.content
     )]
     MemberNeeded(Needed),
+    /// A group cannot be deleted while nobody can say who needs its snapshots.
+    #[error(
+        "the cluster shows no VolumeSnapshotContents, so that nobody can say whether a snapshot of the group is needed. Install their \
+         CustomResourceDefinition, or grant the right to list them"
+    )]
+    MembersUnseen,
     /// The driver takes no snapshots.
     #[error("driver {driver} does not have the capability {capability}")]
     Unsupported {
@@ -162,6 +168,7 @@ impl Reason for InvalidSnapshot {
             Self::OtherSnapshot { .. } => "OtherSnapshot",
             Self::NameTaken { .. } => "NameTaken",
             Self::MemberNeeded(_) => "MemberNeeded",
+            Self::MembersUnseen => "MembersUnseen",
             Self::Unsupported { .. } => "Unsupported",
             Self::Replaced(_) => "Replaced",
         }

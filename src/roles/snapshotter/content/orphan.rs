@@ -5,6 +5,7 @@
 //! kept. So only a snapshot that was taken after the content was made is deleted. All others are left, and reported.
 
 use super::attempt::{ContentEnd, Operation};
+use super::error::InvalidSnapshot;
 use super::facts;
 use super::found::Found;
 use super::kind::Content;
@@ -54,6 +55,9 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         }
         if known.needed_member.is_some() {
             return Ok(Step::Abandon(Left::MemberNeeded));
+        }
+        if known.are_members_unseen {
+            return Err((Operation::Delete, InvalidSnapshot::MembersUnseen));
         }
         let members = found.members.iter().map(|member| member.snapshot_handle.clone()).collect();
         return delete::ask(view, Doomed { handle: found.handle.clone(), members });

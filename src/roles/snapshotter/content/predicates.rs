@@ -103,11 +103,11 @@ pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
     intent::is_inherited(old) && !intent::is_inherited(new)
 }
 
-/// The snapshot whose content may no longer keep the group that it is of: the content is gone, or somebody has changed it.
-pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&str> {
+/// The content, as it was, that may no longer keep the group that its snapshot is of: it is gone, or somebody has changed it.
+pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&K> {
     let old = change.old.as_deref()?;
     let is_same = change.new.as_deref().is_some_and(|new| !is_turned(old, new));
-    facts::handle(old).filter(|_| !is_same)
+    Some(old).filter(|old| !is_same && facts::handle(*old).is_some())
 }
 
 /// The class whose contents must be looked at again: it is there now, or says something else.
@@ -232,7 +232,8 @@ mod tests {
         let mut going = named.clone();
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         let of = |old: Option<&Value>, new: Option<&Value>| {
-            may_let_go::<VolumeSnapshotContent>(&change(old, new)).map(str::to_owned)
+            let change = change::<VolumeSnapshotContent>(old, new);
+            may_let_go(&change).and_then(facts::handle).map(str::to_owned)
         };
         assert_eq!(of(Some(&named), None).as_deref(), Some("snap-1"));
         assert_eq!(of(Some(&named), Some(&going)).as_deref(), Some("snap-1"));

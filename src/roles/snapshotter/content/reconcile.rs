@@ -64,6 +64,7 @@ impl<K: Driven> Contents<K> {
             namesake: self.0.namesake(now),
             named_by: self.0.named_by(now),
             needed_member: self.0.needed_member(now, state.progress.found.as_ref()),
+            are_members_unseen: self.0.are_members_unseen(),
             has_copy: !now.exists && self.0.has_copy(&now.content),
             is_kind_absent: self.0.stores.contents.is_absent(),
         }

@@ -42,8 +42,8 @@ pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context
     controllers.on(&cx.across.snapshots, {
         let cx = Arc::clone(cx);
         move |change| {
-            let Some(snapshot) = predicates::may_let_go(change) else { return };
-            for group in cx.going_groups_of(snapshot) {
+            let Some(content) = predicates::may_let_go(change) else { return };
+            for group in cx.going_groups_of(content) {
                 cx.wake(&group, Cause::Changed);
             }
         }

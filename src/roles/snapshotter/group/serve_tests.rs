@@ -17,6 +17,8 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
+#[path = "kept_tests.rs"]
+mod kept;
 #[path = "newest_tests.rs"]
 mod newest;
 
@@ -363,47 +365,6 @@ async fn s35_ns16_kinds_that_come_later_are_served_within_a_minute_and_hold_noth
     world.make_class();
     world.cut();
     world.until("it is ready", World::is_ready).await;
-    world.end().await;
-}
-
-/// A content of an administrator, for one of the group's snapshots.
-fn create_theirs(world: &World, id: &str) -> &'static Resource {
-    let served = &world.served;
-    served
-        .testbed
-        .api
-        .create_value(json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
-        "metadata": { "name": "theirs" }, "spec": { "driver": served.context.driver.name, "deletionPolicy": "Retain",
-            "source": { "snapshotHandle": id }, "volumeSnapshotRef": { "namespace": "shop", "name": "theirs" } } }))
-        .unwrap();
-    resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent").unwrap()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_group_is_kept_as_long_as_a_content_that_a_late_watch_hides_names_one_of_its_snapshots() {
-    let served = served(Profile::default()).await;
-    served.testbed.api.install(&format!("{GROUP}/v1"));
-    let world = World { served, version: "v1" };
-    world.make_class();
-    let first = CancellationToken::new();
-    world.served.serve(Term::permanent(&first, world.served.context.clock));
-    world.cut();
-    world.until("it is ready", World::is_ready).await;
-    world.settled().await;
-    let id = world.served.testbed.driver.state().snapshots().keys().next().unwrap().clone();
-    world.served.testbed.api.faults().hold_watches(Matching::any().resource("volumesnapshotcontents"));
-    let theirs = create_theirs(&world, &id);
-    world.delete();
-    let is_told = |world: &World| {
-        let failed = world.served.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
-        failed.contains("VolumeSnapshotContent theirs")
-    };
-    world.until("it says why", is_told).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (0, (1, 2)));
-    world.served.testbed.api.faults().clear();
-    world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
-    world.until("it is gone", |world| world.content().is_none()).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (1, (0, 0)));
     world.end().await;
 }
 

@@ -285,13 +285,27 @@ fn a_group_is_not_deleted_while_somebody_needs_one_of_its_snapshots() {
     assert_eq!(refused.next(), Step::Fail(Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone())));
     let retained = Case::of(cut(dt_bdel(json!({ "spec": { "deletionPolicy": "Retain" } }))));
     assert_eq!(retained.with(|case| case.known.needed_member = Some(needed.clone())).next(), Step::Release);
-    let gone = Case::of(marked(json!({}))).with(|case| {
+    assert!(matches!(gone().next(), Step::TakeSnapshotTurns(_)));
+    let needed = gone().with(|case| case.known.needed_member = Some(needed));
+    assert_eq!(needed.next(), Step::Abandon(Left::MemberNeeded), "its content was removed by force");
+}
+
+#[test]
+fn a_group_is_not_deleted_while_the_cluster_shows_no_contents_of_snapshots() {
+    let unseen = |case: Case| case.with(|case| case.known.are_members_unseen = true).next();
+    let refused = Step::Fail(Operation::Delete, InvalidSnapshot::MembersUnseen);
+    assert_eq!(unseen(Case::of(cut(dt_bdel(json!({}))))), refused);
+    let retained = json!({ "spec": { "deletionPolicy": "Retain" } });
+    assert_eq!(unseen(Case::of(cut(dt_bdel(retained)))), Step::Release, "no call is needed");
+    assert_eq!(unseen(gone()), refused, "its content was removed by force");
+}
+
+/// A content that was removed by force, whose group was taken meanwhile.
+fn gone() -> Case {
+    Case::of(marked(json!({}))).with(|case| {
         case.known.unanswered = Some(asked());
         (case.exists, case.progress.is_gone) = (false, true);
         case.progress.found = Some(Found { is_dated: true, ..found(true) });
         case.known.asked_since = serde_json::from_value(json!("1970-01-01T00:00:00Z")).unwrap();
-    });
-    assert!(matches!(gone.next(), Step::TakeSnapshotTurns(_)));
-    let needed = gone.with(|case| case.known.needed_member = Some(needed));
-    assert_eq!(needed.next(), Step::Abandon(Left::MemberNeeded), "its content was removed by force");
+    })
 }
