@@ -205,6 +205,21 @@ async fn z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_
 }
 
 #[tokio::test]
+async fn z14_z26_a_smaller_request_comes_after_an_answer_that_was_too_small() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.resizer(json!({})).await;
+    let (claim, _) = world.sizable_device("claim").await;
+    world.driver().inject(expanding(Action::Lie(Lie::Size(GIB + 1))));
+    world.ask_for(&claim, "4Gi").await;
+    world.claim_told(&claim, "VolumeResizeFailed", "were requested").await;
+    world.ask_for(&claim, "2Gi").await;
+    world.driver_until("asked for less", |_| world.sizes_asked().last() == Some(&2.0)).await;
+    world.driver().clear_faults();
+    // What the driver has made of the first request all the same.
+    world.sized(&claim, "4Gi").await;
+}
+
+#[tokio::test]
 async fn z1_z2_z3_z31_z36_what_is_not_ours_or_not_bound_here_is_never_touched() {
     const NOTE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
     let (failures, _log) = logs::count("attempt failed");

@@ -16,6 +16,7 @@ const BACKOFF: &str = "z19_z20_z56_the_gaps_between_failures_grow_whatever_the_c
 const IN_USE: &str = "z21_z24_a_volume_in_use_waits_for_its_pods_and_is_expanded_when_the_last_one_ends";
 const PODS: &str = "z22_z23_pods_are_looked_at_only_where_a_driver_has_refused_a_volume_in_use";
 const SIZES: &str = "z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_not";
+const TOO_SMALL: &str = "z14_z26_a_smaller_request_comes_after_an_answer_that_was_too_small";
 const REBOUND: &str = "z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finished_for_the_new_claim";
 const UNABLE: &str = "z33_z34_a_driver_that_can_do_nothing_of_it_is_told_once_and_ends_nothing";
 const CLASSES: &str = "z35_z37_z46_a_claim_gets_its_first_class_and_another_one";
@@ -98,7 +99,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (23, "no pod is listed without need", Tests(&[PODS])),
     (24, "generic ephemeral volumes count", Tests(&[IN_USE])),
     (25, "an answer without a size", Tests(&[SIZES])),
-    (26, "an answer that is too small", Tests(&[SIZES])),
+    (26, "an answer that is too small", Tests(&[SIZES, TOO_SMALL])),
     (27, "an answer that is larger", Tests(&[DEVICE])),
     (28, "what others wrote survives", Tests(&["z28_what_others_have_written_into_the_status_survives"])),
     (

@@ -309,13 +309,14 @@ fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Ans
     if sizes.capacity > answer.size {
         return Step::DropAnswer;
     }
-    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do.
-    let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
-    if answer.needs_node && has_begun {
-        return Step::NodeHasBegun;
-    }
     // A volume does not shrink. For a driver that only expands on nodes, the size is only a record.
     let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };
+    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do. A volume whose size
+    // somebody has written back has the new one again first: the kubelet goes by that.
+    let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
+    if answer.needs_node && has_begun && size == sizes.volume {
+        return Step::NodeHasBegun;
+    }
     let is_due = view.rules.annotates && answer.needs_node && note(volume).is_none();
     let before = (is_due && sizes.capacity > 0 && sizes.capacity < size).then_some(sizes.capacity);
     if size != sizes.volume || before.is_some() {

@@ -365,6 +365,9 @@ fn z55_what_a_node_has_begun_or_ended_is_not_left_to_it_again() {
     let ended = |size: &str| json!({ "allocatedResourceStatuses": null, "capacity": { "storage": size } });
     assert_eq!(step(ended("2Gi"), true), Step::NodeHasBegun);
     assert_eq!(step(ended("2Gi"), false), Step::RecordDone(2 * GIB), "no harm");
+    let mut written_back = Case::begun(json!({ "status": in_state(names::NODE_RESIZE_IN_PROGRESS) }));
+    written_back.progress.answer = Some(Answer { asked: 2 * GIB, size: 2 * GIB, needs_node: true });
+    assert_eq!(written_back.step(), Step::RecordSize { size: 2 * GIB, before: Some(GIB) }, "the kubelet goes by it");
     for needs_node in [true, false] {
         assert_eq!(step(ended("3Gi"), needs_node), Step::DropAnswer, "I5: what the user has does not sink");
     }

@@ -98,6 +98,8 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
             expand.size
         }
         size if size < expand.size => {
+            // The call is over, and has not done what it was to do: another request of the user counts from now on.
+            cx.note_call(now.uid(), Job::Expand, Some(LastCall::Refused(cx.scope.clock.wall())));
             return Err(InvalidChange::TooSmall { asked: expand.size, answered: size }.into());
         }
         size => size,
