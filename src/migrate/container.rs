@@ -76,10 +76,17 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, new: &New<'_>, notes: &mut Vec
     if !from.is_empty() {
         put("envFrom", list(from));
     }
-    let name = ports(old).find(|(_, port, _)| *port == listen.port()).and_then(|(_, _, name)| name);
-    let name = name.unwrap_or("http-metrics");
-    let port = [("name", name.into()), ("containerPort", listen.port().into()), ("protocol", "TCP".into())];
-    put("ports", list([map(port)]));
+    if let Some(other) = declares(pod, old, listen.port()).filter(|_| uses_host_network(pod)) {
+        notes.push(format!(
+            "container {other} declares port {} of the node, so the daemon's does not: the API refuses a pod that declares one twice",
+            listen.port()
+        ));
+    } else {
+        let name = ports(old).find(|(_, port, _)| *port == listen.port()).and_then(|(_, _, name)| name);
+        let name = name.unwrap_or("http-metrics");
+        let port = [("name", name.into()), ("containerPort", listen.port().into()), ("protocol", "TCP".into())];
+        put("ports", list([map(port)]));
+    }
     // On the host's network the kubelet reaches the node's loopback, if the probe names it.
     let host = listen.ip().is_loopback().then(|| listen.ip().to_string());
     if host.is_some() && !uses_host_network(pod) {
@@ -164,6 +171,15 @@ pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, 
         })
     };
     old.iter().flat_map(of).collect::<Vec<_>>().into_iter()
+}
+
+/// The container that stays in the pod and declares the port.
+fn declares<'a>(pod: &'a Value, old: &[Old<'_>], port: u16) -> Option<&'a str> {
+    let containers =
+        ["containers", "initContainers"].into_iter().filter_map(|key| pod.get(key)?.as_sequence()).flatten();
+    let all = containers.map(|value| Old { name: string(value, "name").unwrap_or_default(), value, at_end: None });
+    let stays = all.filter(|one| !old.iter().any(|gone| gone.name == one.name));
+    stays.into_iter().find(|one| ports(&[*one]).any(|(_, declared, _)| declared == port)).map(|one| one.name)
 }
 
 fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Vec<String>) -> Value {

@@ -40,11 +40,13 @@ pub(super) fn identify(
     workloads: &[&Workload],
     chosen: &Workload,
 ) -> Identity {
-    if let Some(name) = &wanted.driver {
-        return Identity::known(name, "from --driver-name");
-    }
     let mut own = Names::new();
     of_workload(chosen, wanted, "", &mut own);
+    if let Some(name) = &wanted.driver {
+        let other = own.iter().filter(|_| !own.contains_key(name));
+        let contradictions = other.map(|(other, from)| format!("{other} ({from})")).collect();
+        return Identity { contradictions, ..Identity::known(name, "from --driver-name") };
+    }
     let mut others = Names::new();
     for name in document::csi_drivers(documents) {
         others.entry(name).or_insert_with(|| "from the CSIDriver object".to_owned());
@@ -82,6 +84,16 @@ impl Identity {
     /// The name, if it is known.
     pub(super) fn name(&self) -> Option<&str> {
         Some(&*self.driver.name).filter(|_| self.is_known)
+    }
+
+    /// What to say if the user's name is none of those in the manifest.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let name = self.name().filter(|_| !self.contradictions.is_empty())?;
+        Some(format!(
+            "--driver-name {name} is used, and the manifest says {}: if the driver does not answer {name} to GetPluginInfo, no replica can \
+             lead, because rbac.yaml names other Leases than the daemon's",
+            self.contradictions.join(", ")
+        ))
     }
 
     /// What to say to a workload whose roles have Leases and rights, which need the name.
@@ -164,6 +176,23 @@ mod tests {
     fn moved(parts: &[String]) -> Outcome {
         let manifests = vec![Manifest { name: "d.yaml".to_owned(), text: parts.join("---\n") }];
         migrate(&Wanted { manifests, ..Wanted::default() })
+    }
+
+    #[test]
+    fn a_name_from_the_user_that_the_manifest_contradicts_is_used_and_told() {
+        let part = driver_container("args: [--drivername=d.example.com]");
+        for (name, is_told) in [("d.example.com", false), ("other.example.com", true)] {
+            let manifests = vec![Manifest { name: "d.yaml".to_owned(), text: part.clone() }];
+            let outcome = migrate(&Wanted { manifests, driver: Some(name.to_owned()), ..Wanted::default() });
+            assert_eq!(outcome.report.driver.unwrap().name, name);
+            let told = "--driver-name other.example.com is used, and the manifest says d.example.com (from an argument of container driver)";
+            assert_eq!(
+                outcome.report.notes.iter().any(|note| note.starts_with(told)),
+                is_told,
+                "{:#?}",
+                outcome.report.notes
+            );
+        }
     }
 
     #[test]

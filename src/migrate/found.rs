@@ -156,6 +156,14 @@ impl Found {
         if !wanted.containers.is_empty() && !wanted.containers.contains(&name) {
             return self.keep(value, recognised, "--container names others");
         }
+        if let Some((field, wanted)) = sidecars::misshapen(value) {
+            self.fault(
+                &name,
+                &format!("a field {field} that is none"),
+                &format!("{wanted}: the API refuses anything else"),
+            );
+            return self.keep(value, recognised, "its fields cannot be read");
+        }
         if recognised.in_a_shell {
             self.fault(&name, "a sidecar started by a shell, whose script is not read", "its flags in `args`");
             return self.keep(value, recognised, "it is started by a shell");

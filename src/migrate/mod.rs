@@ -244,6 +244,7 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     let workloads: Vec<_> = found.iter().map(|found| &found.workload).collect();
     let identity = driver::identify(wanted, &documents, &workloads, &found[chosen].workload);
     report.workload = Some(found[chosen].workload.title());
+    report.notes.extend(identity.doubt());
     let files = files(wanted, &original, &documents, &mut found[chosen], &identity, &mut report);
     report.driver = Some(identity.driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();

@@ -149,6 +149,12 @@ mod tests {
             assert!(outcome.report.notes.iter().any(|told| told.contains(&note)), "{:#?}", outcome.report.notes);
             let workload = outcome.files.unwrap().workload;
             assert!(workload.contains("path: /livez"), "{workload}");
+            let port = format!("containerPort: {}", expected.rsplit(':').next().unwrap());
+            assert_eq!(
+                workload.matches(&port).count(),
+                1,
+                "the API refuses a pod that declares a port of the node twice: {workload}"
+            );
             assert_eq!(workload.contains("127.0.0.1"), expected.starts_with("127"), "{workload}");
         }
     }

@@ -85,6 +85,23 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     })
 }
 
+/// A field of a container that has not the shape that the API requires: its name, and what it is. What it says would be lost.
+pub(super) fn misshapen(container: &Value) -> Option<(&'static str, &'static str)> {
+    let is_text = |item: &Value| item.is_string() || item.is_number() || item.is_bool();
+    let check = |key: &'static str, wanted: &'static str, is_one: &dyn Fn(&Value) -> bool| {
+        let value = container.get(key).filter(|value| !value.is_null())?;
+        let is_sound = value.as_sequence().is_some_and(|items| items.iter().all(is_one));
+        (!is_sound).then_some((key, wanted))
+    };
+    let texts = "a list of texts, one for each argument";
+    check("command", texts, &is_text)
+        .or_else(|| check("args", texts, &is_text))
+        .or_else(|| check("env", "a list of variables, each with a name", &Value::is_mapping))
+        .or_else(|| check("envFrom", "a list of sources", &Value::is_mapping))
+        .or_else(|| check("ports", "a list of ports", &Value::is_mapping))
+        .or_else(|| check("volumeMounts", "a list of mounts", &Value::is_mapping))
+}
+
 /// The sidecars that a container seems to be, although no sidecar was recognised: it has `--csi-address`, a sidecar knows all its flags,
 /// and at least one of them is not a flag of every sidecar. If several sidecars know them all, the gates of `--feature-gates` decide.
 fn resembled(container: &Value) -> Vec<&'static str> {
