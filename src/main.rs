@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -23,7 +24,16 @@ use tokio_util::sync::CancellationToken;
 /// How long the last spans may take to reach the collector.
 const FLUSH: Duration = Duration::from_secs(3);
 
+/// Whether an output could not be written.
+static IS_CUT_SHORT: AtomicBool = AtomicBool::new(false);
+
 fn main() -> ExitCode {
+    let exit = dispatch();
+    // Whoever has redirected the output must not take what is missing for done.
+    if IS_CUT_SHORT.load(Ordering::Relaxed) { ExitCode::FAILURE } else { exit }
+}
+
+fn dispatch() -> ExitCode {
     let variables: BTreeMap<String, String> = std::env::vars().collect();
     let command = match cli::parse(std::env::args_os().collect(), &variables, &sidecars::hosted()) {
         Ok(command) => command,
@@ -392,8 +402,14 @@ fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output 
 }
 
 fn print(text: &str) {
-    // A reader that went away, such as `head`, is no error of ours.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let mut out = std::io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        // A reader that went away, such as `head`, is no error of ours.
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        complain(&format!("error: cannot write the output: {error}\n"));
+        IS_CUT_SHORT.store(true, Ordering::Relaxed);
+    }
 }
 
 fn complain(text: &str) {

@@ -155,6 +155,19 @@ async fn version_and_help_go_to_standard_output() {
     }
 }
 
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure_and_a_reader_that_went_away_is_none() {
+    for (to, expected) in [
+        ("> /dev/full", "error: cannot write the output: No space left on device (os error 28)\n1\n"),
+        ("| true", "0\n"),
+    ] {
+        let script = format!("{{ \"$0\" schema; echo $? >&2; }} {to}");
+        let mut shell = std::process::Command::new("sh");
+        let ended = shell.args(["-c", &script, env!("CARGO_BIN_EXE_csi-control-plane")]).output().unwrap();
+        assert_eq!(String::from_utf8(ended.stderr).unwrap(), expected, "{to}");
+    }
+}
+
 #[tokio::test]
 async fn a_command_line_that_makes_no_sense_is_exit_code_64_and_says_what_would() {
     for (arguments, says) in [

@@ -27,7 +27,7 @@ const NOT_HERE: &str = "
 ## Not here
 
 Metrics of csi-attacher v4.12, csi-provisioner v6.3, csi-resizer v2.2 and csi-snapshotter v8.7 that the daemon does not have. `just cluster parity`
-scrapes all three after real work: it compares type, labels and buckets of the metrics that are theirs, and fails if this list
+scrapes all four after real work: it compares type, labels and buckets of the metrics that are theirs, and fails if this list
 lacks one.
 
 | metric | Go sidecars | why not, or what instead |
