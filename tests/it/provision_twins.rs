@@ -338,10 +338,15 @@ async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
-    // No daemon attaches it, because none has the role. The object alone says that it is attached, or may be.
+    // It is never attached, because there is no such node. The object alone says that it is attached, or may be.
     let attachment = world.name("attachment");
     let object = objects::attachment(&attachment, world.driver_name(), &twin, &world.name("node"));
     world.create::<VolumeAttachment>(object).await;
+    // Attachments have a watch of their own: whether it is late is another question.
+    let sees_it = |status: &Value| {
+        status["work"].as_array().is_some_and(|work| work.iter().any(|item| item["key"] == attachment.as_str()))
+    };
+    world.shows(&daemon, "the attachment is seen", sees_it).await;
     world.delete_claim(&claim).await;
     world.delete_claim(&other).await;
     let name = volume.name_any();
