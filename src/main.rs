@@ -29,7 +29,7 @@ static IS_CUT_SHORT: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let exit = dispatch();
-    // Whoever has redirected the output must not take what is missing for done.
+    // The output may be redirected to a file, which is then incomplete.
     if IS_CUT_SHORT.load(Ordering::Relaxed) { ExitCode::FAILURE } else { exit }
 }
 

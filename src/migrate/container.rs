@@ -24,6 +24,8 @@ pub(super) struct New<'a> {
     pub(super) image: &'a str,
     /// Where it listens.
     pub(super) listen: SocketAddr,
+    /// The container that stays and declares the port of `listen` on the node.
+    pub(super) declared_by: Option<&'a str>,
     /// The namespace of what the daemon keeps in the cluster that it serves, if that is another cluster.
     pub(super) there: Option<&'a str>,
 }
@@ -57,7 +59,7 @@ pub(super) struct Old<'a> {
 
 /// Makes the container.
 pub(super) fn build(old: &[Old<'_>], pod: &Value, new: &New<'_>, notes: &mut Vec<String>) -> Value {
-    let New { number, image, listen, there } = *new;
+    let New { number, image, listen, declared_by, there } = *new;
     let mut container = Mapping::new();
     let mut put = |key: &str, value: Value| container.insert(key.into(), value);
     put("name", numbered(CONTAINER, number).into());
@@ -76,7 +78,7 @@ pub(super) fn build(old: &[Old<'_>], pod: &Value, new: &New<'_>, notes: &mut Vec
     if !from.is_empty() {
         put("envFrom", list(from));
     }
-    if let Some(other) = declares(pod, old, listen.port()).filter(|_| uses_host_network(pod)) {
+    if let Some(other) = declared_by {
         notes.push(format!(
             "container {other} declares port {} of the node, so the daemon's does not: the API refuses a pod that declares one twice",
             listen.port()
@@ -162,24 +164,16 @@ pub(super) fn volume(config_map: &str, number: usize) -> Value {
 
 /// The ports that the containers declare: container, port, name.
 pub(super) fn ports<'a>(old: &[Old<'a>]) -> impl Iterator<Item = (&'a str, u16, Option<&'a str>)> {
-    let of = |old: &Old<'a>| {
-        let entries = old.value.get("ports").and_then(Value::as_sequence).into_iter().flatten();
-        let (name, value) = (old.name, entries);
-        value.filter_map(move |entry| {
-            let port = u16::try_from(entry.get("containerPort")?.as_u64()?).ok()?;
-            Some((name, port, string(entry, "name")))
-        })
-    };
-    old.iter().flat_map(of).collect::<Vec<_>>().into_iter()
+    old.iter().flat_map(|old| declared(old.value).map(|(port, name)| (old.name, port, name)))
 }
 
-/// The container that stays in the pod and declares the port.
-fn declares<'a>(pod: &'a Value, old: &[Old<'_>], port: u16) -> Option<&'a str> {
-    let containers =
-        ["containers", "initContainers"].into_iter().filter_map(|key| pod.get(key)?.as_sequence()).flatten();
-    let all = containers.map(|value| Old { name: string(value, "name").unwrap_or_default(), value, at_end: None });
-    let stays = all.filter(|one| !old.iter().any(|gone| gone.name == one.name));
-    stays.into_iter().find(|one| ports(&[*one]).any(|(_, declared, _)| declared == port)).map(|one| one.name)
+/// The ports that a container declares: port, name.
+pub(super) fn declared(container: &Value) -> impl Iterator<Item = (u16, Option<&str>)> {
+    let entries = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
+    entries.filter_map(|entry| {
+        let port = u16::try_from(entry.get("containerPort")?.as_u64()?).ok()?;
+        Some((port, string(entry, "name")))
+    })
 }
 
 fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Vec<String>) -> Value {

@@ -226,6 +226,16 @@ pub(super) fn string<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Value::as_str)
 }
 
+/// What a value is, in words.
+pub(super) fn shape(value: &Value) -> &'static str {
+    match value {
+        Value::Mapping(_) => "a mapping",
+        Value::Sequence(_) => "a list with other entries",
+        Value::String(_) => "one text",
+        _ => "one value",
+    }
+}
+
 /// A list of texts below `key`. A number that was not quoted is a text all the same: the API would refuse it, Go would not.
 pub(super) fn strings(value: &Value, key: &str) -> Vec<String> {
     let items = value.get(key).and_then(Value::as_sequence).into_iter().flatten();

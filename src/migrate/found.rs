@@ -12,7 +12,7 @@ use crate::roles::sections;
 use crate::roles::sidecars::{hosted, leads};
 
 use super::container::{self, Old};
-use super::document::{Workload, string, strings};
+use super::document::{self, Workload, string, strings};
 use super::expand::Variables;
 use super::map;
 use super::report::{Beside, Container, Fault, Report};
@@ -156,12 +156,9 @@ impl Found {
         if !wanted.containers.is_empty() && !wanted.containers.contains(&name) {
             return self.keep(value, recognised, "--container names others");
         }
-        if let Some((field, wanted)) = sidecars::misshapen(value) {
-            self.fault(
-                &name,
-                &format!("a field {field} that is none"),
-                &format!("{wanted}: the API refuses anything else"),
-            );
+        if let Some((field, expected)) = sidecars::misshapen(value) {
+            let found = format!("{field} is {}", document::shape(&value[field]));
+            self.fault(&name, &found, &format!("{expected}: the API refuses anything else"));
             return self.keep(value, recognised, "its fields cannot be read");
         }
         if recognised.in_a_shell {
@@ -318,6 +315,13 @@ impl Found {
         let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
         let beside = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
         stays.chain(beside.filter(|container| string(container, "restartPolicy") == Some("Always")))
+    }
+
+    /// The container that stays and declares this port, where the ports of the pod are the node's.
+    pub(super) fn declaring_on_node(&self, port: u16) -> Option<&str> {
+        let declares = |container: &&Value| container::declared(container).any(|(declared, _)| declared == port);
+        let other = self.stays().filter(|_| container::uses_host_network(&self.workload.pod)).find(declares)?;
+        string(other, "name")
     }
 
     /// The ports that the containers that stay have, or name.

@@ -336,7 +336,8 @@ fn files(
     }
     let there = elsewhere.as_ref().and_then(|elsewhere| elsewhere.namespace.as_deref());
     let there = there.filter(|there| namespace.as_deref() != Some(there));
-    let new = New { number, image: &image, listen, there };
+    let declared_by = found.declaring_on_node(listen.port());
+    let new = New { number, image: &image, listen, declared_by, there };
     let container = container::build(&old, &found.workload.pod, &new, &mut report.notes);
     let volume = container::volume(&config_map, number);
     let change = Change { remove: &found.places, container: &container, volume: &volume };

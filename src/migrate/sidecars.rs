@@ -85,7 +85,7 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     })
 }
 
-/// A field of a container that has not the shape that the API requires: its name, and what it is. What it says would be lost.
+/// The first field of a container that does not have the shape that the API requires, and that shape. Its content would be lost.
 pub(super) fn misshapen(container: &Value) -> Option<(&'static str, &'static str)> {
     let is_text = |item: &Value| item.is_string() || item.is_number() || item.is_bool();
     let check = |key: &'static str, wanted: &'static str, is_one: &dyn Fn(&Value) -> bool| {

@@ -144,20 +144,24 @@ fn a_name_that_kubectl_reads_as_something_else_is_a_fault() {
 
 #[test]
 fn a_field_of_another_shape_is_a_fault_and_is_not_taken_for_an_empty_one() {
-    for (fields, field, expected) in [
-        ("args: '--csi-address=/csi/csi.sock --leader-election'", "args", "a list of texts, one for each argument"),
-        ("args: {csi-address: /csi/csi.sock}", "args", "a list of texts, one for each argument"),
-        ("args: [[--csi-address=/csi/csi.sock]]", "args", "a list of texts, one for each argument"),
-        ("args: 5", "args", "a list of texts, one for each argument"),
-        ("command: /csi-attacher --leader-election", "command", "a list of texts, one for each argument"),
-        ("env: {ADDRESS: /csi/csi.sock}", "env", "a list of variables, each with a name"),
+    const TEXTS: &str = "a list of texts, one for each argument";
+    for (fields, found, expected) in [
+        ("args: '--csi-address=/csi/csi.sock --leader-election'", "args is one text", TEXTS),
+        ("args: {csi-address: /csi/csi.sock}", "args is a mapping", TEXTS),
+        ("args: [[--csi-address=/csi/csi.sock]]", "args is a list with other entries", TEXTS),
+        ("args: 5", "args is one value", TEXTS),
+        ("command: /csi-attacher --leader-election", "command is one text", TEXTS),
+        ("env: {ADDRESS: /csi/csi.sock}", "env is a mapping", "a list of variables, each with a name"),
+        ("envFrom: [settings]", "envFrom is a list with other entries", "a list of sources"),
+        ("ports: 8080", "ports is one value", "a list of ports"),
+        ("volumeMounts: {name: socket}", "volumeMounts is a mapping", "a list of mounts"),
     ] {
         let text = attacher("[]").replace("args: []", fields);
         assert!(text.contains(fields), "{text}");
         let Outcome { report, files } = migrate(&wanted(&text));
         assert_eq!(files, None);
-        let fault = report.faults.iter().find(|fault| fault.found == format!("a field {field} that is none"));
+        let fault = report.faults.iter().find(|fault| fault.found == found);
         let fault = fault.unwrap_or_else(|| panic!("{fields}: {:#?}", report.faults));
-        assert!(fault.place.contains("container") && fault.expected.starts_with(expected), "{fault:?}");
+        assert!(fault.place.ends_with("container csi-attacher") && fault.expected.starts_with(expected), "{fault:?}");
     }
 }

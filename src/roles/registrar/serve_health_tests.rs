@@ -43,7 +43,7 @@ async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_regi
         socket.bind(address.parse().unwrap()).unwrap();
         socket
     };
-    // Has the port as well, and never listens, so that nobody but the registrar gets it once the listener is gone.
+    // This socket has the port as well, and never listens. So only the registrar can get the port once the listener is gone.
     let kept = bound("127.0.0.1:0");
     let address = kept.local_addr().unwrap().to_string();
     let taken = bound(&address).listen(1).unwrap();

@@ -311,8 +311,8 @@ fn record(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, answer: Ans
     }
     // A volume does not shrink. For a driver that only expands on nodes, the size is only a record.
     let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };
-    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do. A volume whose size
-    // somebody has written back has the new one again first: the kubelet goes by that.
+    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do. If somebody has
+    // written the old size back to the volume, the new one is restored first, because the kubelet reads it there.
     let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
     if answer.needs_node && has_begun && size == sizes.volume {
         return Step::NodeHasBegun;

@@ -302,7 +302,7 @@ impl<K: Content> Context<K> {
         let of_member = |snapshot: String| {
             self.across.snapshots.find(BY_HANDLE, &snapshot).iter().find_map(|content| needed(content))
         };
-        // A group need not know its members, and who keeps one of them says of which group it is.
+        // The content of a group may list no members. A content that needs one of its snapshots names the group.
         let of_group = || {
             let is_of = |content: &&Arc<VolumeSnapshotContent>| {
                 content.driver() == now.content.driver() && across::is_of(content, handle)
@@ -312,12 +312,12 @@ impl<K: Content> Context<K> {
         members.into_iter().find_map(of_member).or_else(of_group)
     }
 
-    /// Whether nobody can say who needs the snapshots of a group: the cluster shows no contents of snapshots.
+    /// Whether the cluster shows no contents of snapshots. It is unknown then who needs the snapshots of a group.
     pub fn are_members_unseen(&self) -> bool {
         K::NAMES.is_group && self.across.snapshots.is_absent()
     }
 
-    /// The group that a snapshot with this id is of, unless it has its snapshots deleted, at this moment.
+    /// The group that a snapshot with this id is of, unless the snapshots are being deleted with it.
     pub(super) fn group_of(&self, snapshot: &str) -> Option<String> {
         let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group)?.all();
         let holds = |group: &&Arc<VolumeGroupSnapshotContent>| {

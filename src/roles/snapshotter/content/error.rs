@@ -101,9 +101,9 @@ pub enum InvalidSnapshot {
         .0.content
     )]
     MemberNeeded(Needed),
-    /// A group cannot be deleted while nobody can say who needs its snapshots.
+    /// A group cannot be deleted while it is unknown who needs its snapshots.
     #[error(
-        "the cluster shows no VolumeSnapshotContents, so that nobody can say whether a snapshot of the group is needed. Install their \
+        "the cluster shows no VolumeSnapshotContents, so it is unknown whether somebody needs a snapshot of the group. Install their \
          CustomResourceDefinition, or grant the right to list them"
     )]
     MembersUnseen,

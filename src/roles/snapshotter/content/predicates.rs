@@ -103,7 +103,7 @@ pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
     intent::is_inherited(old) && !intent::is_inherited(new)
 }
 
-/// The content, as it was, that may no longer keep the group that its snapshot is of: it is gone, or somebody has changed it.
+/// The content before a change after which it may keep its group no longer: the content is gone, or somebody has changed it.
 pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&K> {
     let old = change.old.as_deref()?;
     let is_same = change.new.as_deref().is_some_and(|new| !is_turned(old, new));

@@ -70,7 +70,7 @@ pub struct Known {
     pub named_by: Option<String>,
     /// Of a group that is to be deleted: a snapshot that somebody needs.
     pub needed_member: Option<Needed>,
-    /// Of a group: the cluster shows no contents of snapshots, so that nobody can say whether one of its snapshots is needed.
+    /// Of a group: the cluster shows no contents of snapshots. It is unknown then who needs one of its snapshots.
     pub are_members_unseen: bool,
     /// Somebody has put a copy of the content into the cluster.
     pub has_copy: bool,

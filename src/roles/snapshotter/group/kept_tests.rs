@@ -1,4 +1,4 @@
-//! Groups whose snapshots somebody needs.
+//! Groups that stay, because somebody needs one of their snapshots or may need one.
 
 use super::*;
 use crate::cluster::VolumeSnapshotContent;
@@ -24,9 +24,19 @@ fn a_member(world: &World) -> String {
     world.served.testbed.driver.state().snapshots().keys().next().unwrap().clone()
 }
 
-fn is_told_of_theirs(world: &World) -> bool {
-    let failed = world.served.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
-    failed.contains("VolumeSnapshotContent theirs")
+/// The group is to be deleted, and stays with this reason until `release` has been called.
+async fn stays_until(world: World, reason: &str, release: impl AsyncFnOnce(&World)) {
+    world.delete();
+    let says_why = |world: &World| {
+        let errors = world.served.work().into_iter().filter_map(|item| item.last_error);
+        errors.into_iter().any(|error| error.contains(reason))
+    };
+    world.until("it says why", says_why).await;
+    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (0, (1, 2)));
+    release(&world).await;
+    world.until("it is gone", |world| world.content().is_none()).await;
+    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (1, (0, 0)));
+    world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,36 +53,40 @@ async fn a_group_is_kept_as_long_as_a_content_that_a_late_watch_hides_names_one_
     let id = a_member(&world);
     world.served.testbed.api.faults().hold_watches(Matching::any().resource("volumesnapshotcontents"));
     let theirs = create_theirs(&world, &id, "Retain");
-    world.delete();
-    world.until("it says why", is_told_of_theirs).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (0, (1, 2)));
-    world.served.testbed.api.faults().clear();
-    world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
-    world.until("it is gone", |world| world.content().is_none()).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (1, (0, 0)));
-    world.end().await;
+    stays_until(world, "VolumeSnapshotContent theirs", async |world| {
+        world.served.testbed.api.faults().clear();
+        world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn s26_a_group_without_known_members_is_kept_as_long_as_a_content_of_the_group_keeps_its_snapshot() {
-    let world = world(Profile::default()).await;
-    let lie = Action::Lie(Lie::OmitMembers);
-    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, lie).once());
-    world.cut();
-    world.until("it is ready", World::is_ready).await;
-    world.settled().await;
+    let world = world_without_members().await;
     let theirs = create_theirs(&world, &a_member(&world), "Retain");
     let group = world.content().unwrap()["status"]["volumeGroupSnapshotHandle"].clone();
     let of_group = json!({ "metadata": { "annotations": { ANNOTATION_GROUP_HANDLE: group } } });
     world.served.testbed.api.patch_object(theirs, "", "theirs", PatchBody::Merge(of_group), false).unwrap();
     world.settled().await;
-    world.delete();
-    world.until("it says why", is_told_of_theirs).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (0, (1, 2)));
-    world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
-    world.until("it is gone", |world| world.content().is_none()).await;
-    assert_eq!((world.calls(Method::DeleteVolumeGroupSnapshot), world.left()), (1, (0, 0)));
-    world.end().await;
+    stays_until(world, "VolumeSnapshotContent theirs", async |world| {
+        world.served.testbed.api.delete_object(theirs, "", "theirs").unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_kept_as_long_as_the_cluster_has_no_contents_of_snapshots() {
+    let world = world(Profile::default()).await;
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    world.served.testbed.api.uninstall("snapshot.storage.k8s.io");
+    // The daemon looks again before it takes a kind for absent.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stays_until(world, "the cluster shows no VolumeSnapshotContents", async |world| {
+        world.served.testbed.api.install("snapshot.storage.k8s.io");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

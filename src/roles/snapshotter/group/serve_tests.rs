@@ -296,14 +296,20 @@ async fn odd_members_are_an_error_and_nothing_of_them_is_stored() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn s26_a_group_without_known_members_is_deleted_by_its_id_alone() {
+/// A world with a group that was taken, whose content lists no members.
+async fn world_without_members() -> World {
     let world = world(Profile::default()).await;
     let lie = Action::Lie(Lie::OmitMembers);
     world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, lie).once());
     world.cut();
     world.until("it is ready", World::is_ready).await;
     world.settled().await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn s26_a_group_without_known_members_is_deleted_by_its_id_alone() {
+    let world = world_without_members().await;
     world.delete();
     world.until("it is gone", |world| world.content().is_none()).await;
     assert_eq!(world.left(), (0, 0));
