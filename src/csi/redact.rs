@@ -8,6 +8,13 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What stands in a URL as it is (RFC 3986, 2.3).
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// The text instead of a stripped value: the marker of the Go sidecars.
 const MARKER: &str = "***stripped***";
 
@@ -88,16 +95,38 @@ impl Secrets {
         };
         let mut values: Vec<String> =
             secrets.into_iter().flatten().flat_map(|(_, v)| parts(v)).filter(|v| v.len() >= SHORTEST_SECRET).collect();
-        // The longest first, because one value may be part of another.
-        values.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        values.sort();
         values.dedup();
         Self(values)
     }
 
-    /// `text` with each secret value in it stripped.
+    /// `text` with each secret value in it stripped, as it is and as drivers quote or encode one.
     pub(super) fn strip(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), MARKER))
+        let mut forms: Vec<String> = self.0.iter().flat_map(|secret| forms(secret)).collect();
+        // The longest first, because one may be part of another.
+        forms.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        forms.iter().fold(text.to_owned(), |text, form| text.replace(form.as_str(), MARKER))
     }
+}
+
+/// A value as it is, and as it stands in a quoted text, in JSON, in a URL, and in base64 of it alone.
+fn forms(value: &str) -> Vec<String> {
+    let quoted = format!("{value:?}");
+    let json = serde_json::Value::from(value).to_string();
+    // Go's JSON may stand in HTML.
+    let in_html = json.replace('&', r"\u0026").replace('<', r"\u003c").replace('>', r"\u003e");
+    let [quoted, json, in_html] = [&quoted, &json, &in_html].map(|text| unquoted(text).to_owned());
+    let in_url = utf8_percent_encode(value, UNRESERVED).to_string();
+    let in_form = in_url.replace("%20", "+");
+    let [plain, for_url] = [STANDARD_NO_PAD.encode(value), URL_SAFE_NO_PAD.encode(value)];
+    let mut forms = vec![value.to_owned(), quoted, json, in_html, in_url, in_form, plain, for_url];
+    forms.sort();
+    forms.dedup();
+    forms
+}
+
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -168,6 +197,24 @@ mod tests {
         assert_eq!(secrets.strip("bad line wJalrXUtnFEMI"), "bad line ***stripped***");
         assert_eq!(secrets.strip(&format!("<{key}>")), "<***stripped***>");
         assert_eq!(secrets.strip("the end"), "the end", "a word that gives nothing away");
+    }
+
+    #[test]
+    fn a_driver_that_echoes_a_secret_in_quotes_or_encoded_is_stripped() {
+        let secrets = HashMap::from([("key".into(), "a\"b<c>&d e\\f?".into())]);
+        let secrets = Secrets::of(Some(&secrets));
+        for echoed in [
+            r#"bad key "a\"b<c>&d e\\f?""#,
+            r#"{"key":"a\"b\u003cc\u003e\u0026d e\\f?"}"#,
+            "GET /login?key=a%22b%3Cc%3E%26d%20e%5Cf%3F",
+            "key=a%22b%3Cc%3E%26d+e%5Cf%3F&user=",
+            "Authorization: YSJiPGM+JmQgZVxmPw==",
+            "YSJiPGM-JmQgZVxmPw",
+        ] {
+            let stripped = secrets.strip(echoed);
+            assert!(stripped.contains(MARKER), "{echoed}: {stripped}");
+            assert!(!["b<c", "u003c", "%22", "YSJ"].iter().any(|part| stripped.contains(part)), "{stripped}");
+        }
     }
 
     #[test]
