@@ -87,6 +87,13 @@ impl Reconciler for Attachments {
     ) -> Result<Done, Stop<InvalidAttachment>> {
         let (cx, secret) = (&*self.0, state.progress.secret.as_ref());
         let Some(now) = now else { return Ok(Done::Nothing) };
+        // A new leader's watch may not have shown yet that another attachment needs the volume there, or needs it no more.
+        let depends_on_others = matches!(step, Step::Unpublish(_)) || !now.others.is_empty();
+        if depends_on_others && !cx.relisted.is_done() {
+            let listed = cx.relisted.wait(|| cx.stores.attachments.relisted());
+            attempt.park(&cx.scope.term, listed).await?;
+            return Ok(Done::Nothing);
+        }
         match step {
             // `next_step` has ended the attempt.
             Step::Settled => Ok(Done::Nothing),

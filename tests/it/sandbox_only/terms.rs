@@ -5,12 +5,14 @@ use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults::Matching;
 use csi_control_plane::sandbox::driver::{Action as DriverAction, Fault as DriverFault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{api, by_daemon};
+use crate::objects;
 use crate::supplier::{supplier, unanswered};
 use crate::world::World;
 
@@ -125,6 +127,47 @@ async fn a_volume_that_a_new_leader_has_not_seen_let_go_is_protected_again_befor
     let asked: Vec<_> = api(&world).audit().matching(by_second).iter().map(|it| (it.verb, it.code)).collect();
     assert_eq!(asked, [("get", 200), ("patch", 200)]);
     api(&world).faults().remove(held);
+}
+
+#[tokio::test]
+async fn a_volume_that_another_attachment_of_a_late_watch_needs_is_not_detached_by_a_new_leader() {
+    let world = World::new().await;
+    let section = json!({"roles": {"reconciler": null, "attacher": {"retry": {"initial": "300s", "max": "300s"}}}});
+    let first = world.daemon_on("first", section.clone()).await;
+    world.serving(&first).await;
+    let (before, volume, old) = world.attached_anew().await;
+    let second = world.daemon_on("second", section).await;
+    let busy = DriverAction::fail(Code::Internal, "the node is busy");
+    world.driver().inject(DriverFault::on(Method::ControllerUnpublishVolume, busy).once());
+    world.detach(&old).await;
+    world.driver_until("the detach fails", |_| world.unpublishes(&volume).len() == 1).await;
+    // The standby knows what is older than this one, and nothing that is younger.
+    let foreign = objects::attachment_of(
+        &world.name("foreign"),
+        "other.csi.example.com",
+        &before,
+        &json!({ "persistentVolumeName": volume }),
+    );
+    world.create::<VolumeAttachment>(foreign).await;
+    let knows = |status: &Value| {
+        let mut caches = status["caches"].as_array().into_iter().flatten();
+        caches.any(|cache| cache["kind"] == "VolumeAttachment" && cache["objects"] == 2)
+    };
+    world.shows(&second, "the standby knows both attachments", knows).await;
+    let matching = Matching::any().user(world.name("second")).resource("volumeattachments");
+    let held = api(&world).faults().hold_watches(matching);
+    // The same machine under another name.
+    let after = world.name("renamed");
+    world.register(&after, &world.node_id(&before)).await;
+    let new = attached(&world, &volume, &after).await;
+    first.stop().await.unwrap();
+    world.gone::<VolumeAttachment>(&old).await;
+    assert_eq!(world.unpublishes(&volume).len(), 1);
+    assert!(world.is_published(&volume, &before), "it is the same machine");
+    api(&world).faults().remove(held);
+    world.detached(&new).await;
+    assert!(!world.is_published(&volume, &before));
+    drop(second);
 }
 
 /// Attaches a volume to a node, and returns the attachment.
