@@ -19,7 +19,7 @@ use jiff::SignedDuration;
 use crate::cluster::{InTree, PersistentVolume};
 use crate::roles::provisioner::names;
 
-/// After this long a wait for a worker, the attempt reads the volume before it calls the driver. If many volumes are
+/// After this long a wait for a worker or for the secret, the attempt reads the volume before it calls the driver. If many volumes are
 /// deleted at once, the watch is as likely to be behind as the workers, and people who notice set `Retain` in that
 /// time. A shorter wait is no longer than the delay of any watch, and must not cost a request each.
 pub const LONG_IN_QUEUE: Duration = Duration::from_secs(1);

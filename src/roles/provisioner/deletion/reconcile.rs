@@ -178,7 +178,12 @@ impl Reconciler for DeletionReconciler {
                 Ok(Event::Locked { handle, waited: !at_once })
             }
             Step::Confirm => Ok(Event::Confirmed { gone: self.read_again(volume, CONFIRM).await? == Freshness::Gone }),
-            Step::ReadSecret => self.read_secret(seen).await,
+            Step::ReadSecret => {
+                let begun = cx.scope.clock.now();
+                let (place, secret) = self.read_secret(seen).await?;
+                let took = cx.scope.clock.now().saturating_duration_since(begun);
+                Ok(Event::SecretRead { place, secret, waited: took >= decide::LONG_IN_QUEUE })
+            }
             Step::Delete => {
                 self.delete(volume, &seen.handle.clone()?, state).await?;
                 attempt.unlock();
@@ -254,7 +259,7 @@ impl DeletionReconciler {
         for_deletion(volume, parameters, allowed, &cx.rules.driver)
     }
 
-    async fn read_secret(&self, seen: &Observed) -> Result<Event, Stop<DeleteReason>> {
+    async fn read_secret(&self, seen: &Observed) -> Result<(DeletionSecret, Secret), Stop<DeleteReason>> {
         let may_miss = self.cx.section.delete_without_secret;
         let place = seen.secret.clone().map_err(DeleteReason::from)?;
         let secret = match &place {
@@ -266,7 +271,7 @@ impl DeletionReconciler {
             }
             DeletionSecret::Unknown(why) => return Err(DeleteReason::SecretUnknown(why).into()),
         };
-        Ok(Event::SecretRead(place, secret))
+        Ok((place, secret))
     }
 
     /// Reads the secret. `deleteWithoutSecret` covers only a secret that is missing or not text: a volume must not lose its secret to an

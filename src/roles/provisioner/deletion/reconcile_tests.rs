@@ -123,6 +123,26 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
     assert_eq!(calls_until_gone(world).await, [false]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_becomes_retain_while_the_secret_is_read_counts_though_no_watch_has_shown_it() {
+    let world = guarded(&json!({}), "right").await;
+    let faults = world.testbed.api.faults();
+    let reads = Matching::any().verb("get").resource("secrets");
+    let slow = faults.add(Fault::on(reads, Action::DelayBefore(Duration::from_secs(5))));
+    serve(&world);
+    world.until("the secret is being read", |_| faults.hits(slow) == 1).await;
+    faults.hold_watches(Matching::any().resource("persistentvolumes"));
+    let retain = PatchBody::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+    world.testbed.api.patch::<Object>("", VOLUME, retain).unwrap();
+    let is_let_go = |world: &Served| {
+        let volume = world.testbed.api.get::<Object>("", VOLUME).unwrap();
+        volume.metadata.finalizers.unwrap_or_default().is_empty()
+    };
+    world.until("let go of", is_let_go).await;
+    assert!(world.testbed.driver.calls_of(Method::DeleteVolume).is_empty());
+    world.testbed.tear_down().await;
+}
+
 /// The right to read secrets is gone for a while: the secret is there all the time.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_may_not_be_read_is_waited_for_whatever_the_configuration_says() {

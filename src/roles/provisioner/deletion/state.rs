@@ -52,7 +52,14 @@ pub enum Event {
         gone: bool,
     },
     /// The secret was read, or no secret is needed.
-    SecretRead(DeletionSecret, Secret),
+    SecretRead {
+        /// Where the volume placed it.
+        place: DeletionSecret,
+        /// Its values.
+        secret: Secret,
+        /// Whether that took so long that the volume may be another one by now.
+        waited: bool,
+    },
     /// The driver has deleted the volume.
     Deleted,
     /// The object was deleted.
@@ -87,8 +94,9 @@ impl State {
     /// Changes the state by an event.
     pub fn apply(&mut self, event: Event) {
         match event {
-            Event::Listed | Event::Forgotten | Event::Protected => {}
-            // After the wait, what the attempt knew may be old.
+            Event::Forgotten | Event::Protected => {}
+            // After a wait, what the attempt knew may be old.
+            Event::Listed => self.fresh = false,
             Event::Locked { handle, waited } => {
                 self.locked = Some(handle);
                 self.fresh &= !waited;
@@ -97,7 +105,10 @@ impl State {
                 self.fresh = true;
                 self.gone = gone;
             }
-            Event::SecretRead(place, secret) => self.secret = Some((place, secret)),
+            Event::SecretRead { place, secret, waited } => {
+                self.secret = Some((place, secret));
+                self.fresh &= !waited;
+            }
             // The volume is unlocked.
             Event::Deleted => {
                 self.deleted = true;
@@ -133,10 +144,17 @@ mod tests {
         Event::Locked { handle: "h".to_owned(), waited }
     }
 
+    fn secret_read(waited: bool) -> Event {
+        Event::SecretRead { place: DeletionSecret::None, secret: Secret::default(), waited }
+    }
+
     #[test]
     fn a_wait_makes_what_is_known_old_and_a_read_makes_it_new() {
         assert!(after([locked(false)]).fresh);
         assert!(!after([locked(true)]).fresh);
+        assert!(!after([Event::Listed, locked(false)]).fresh);
+        assert!(after([locked(false), secret_read(false)]).fresh);
+        assert!(!after([locked(false), secret_read(true)]).fresh);
         assert!(!after([locked(true), Event::Refreshed { gone: false }]).fresh, "a read of another purpose");
         assert!(after([locked(true), Event::Confirmed { gone: false }]).fresh);
         assert!(after([Event::Confirmed { gone: true }]).gone);
@@ -144,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_volume_stays_locked_until_the_driver_has_deleted_it() {
-        let secret = Event::SecretRead(DeletionSecret::None, Secret::default());
+        let secret = secret_read(false);
         let before = after([locked(false), secret.clone()]);
         assert_eq!(before.locked.as_deref(), Some("h"));
         assert_eq!(before.secret, Some((DeletionSecret::None, Secret::default())));

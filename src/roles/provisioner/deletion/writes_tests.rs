@@ -142,6 +142,29 @@ async fn a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_that_becomes_retain_while_the_first_deletion_of_a_term_waits_for_lists_counts_though_no_watch_has_shown_it()
+ {
+    let world = world().await;
+    volume(&world, VOLUME, "Bound", "Delete", &[]);
+    serve(&world);
+    world.until_quietly("it serves", |world| finalizers(world).is_some_and(|it| !it.is_empty())).await;
+    let faults = world.testbed.api.faults();
+    let lists = Matching::any().verb("list").resource("volumeattachments");
+    let slow = faults.add(Fault::on(lists, Action::DelayBefore(Duration::from_secs(5))));
+    let released = PatchBody::Merge(json!({ "status": { "phase": "Released" } }));
+    world.testbed.api.patch_status::<Object>("", VOLUME, released).unwrap();
+    world.until_quietly("attachments are listed", |_| faults.hits(slow) == 1).await;
+    // The list of volumes is complete before.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let held = faults.hold_watches(Matching::any().resource("persistentvolumes"));
+    merge(&world, json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+    world.until_quietly("let go of", |world| finalizers(world) == Some(vec![])).await;
+    assert!(world.testbed.driver.calls_of(Method::DeleteVolume).is_empty());
+    faults.remove(held);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_the_driver_costs_a_warning_for_each_step_of_the_back_off_and_not_for_each_volume() {
     const VOLUMES: usize = 50;
     let world = world().await;
