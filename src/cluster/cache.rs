@@ -173,6 +173,12 @@ impl<K: Cached> Cache<K> {
         self.read(|store| store.is_ahead(object))
     }
 
+    /// Whether the watch or a complete list has delivered this version or a later one: then the cache has every object of this version,
+    /// unless it is gone.
+    pub fn has_heard(&self, version: u128) -> bool {
+        self.read(|store| store.has_heard(version))
+    }
+
     /// Number of objects in the cache.
     pub fn len(&self) -> usize {
         self.read(Fanout::len)

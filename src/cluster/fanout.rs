@@ -74,8 +74,10 @@ pub struct Fanout<K> {
     refitted: u64,
     /// This list replaces every object from before it, because the server's versions went backwards.
     went_back: u64,
-    /// The highest version of an object that the watch or a list has delivered.
+    /// The highest version of an object that the watch or a complete list has delivered.
     heard: u128,
+    /// The highest version in the list that is not complete yet: objects that are older may be on its next page.
+    listed: u128,
 }
 
 /// Hash of a value, and the object's name, in one flat set: most values have one name, and one set per value would need
@@ -91,7 +93,7 @@ struct Held<K> {
 
 impl<K> Default for Fanout<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0, heard: 0 }
+        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0, heard: 0, listed: 0 }
     }
 }
 
@@ -103,23 +105,32 @@ impl<K: Cached> Fanout<K> {
 
     /// The server's versions went backwards: the next list replaces all objects, also by older versions.
     pub fn go_back(&mut self) {
-        (self.went_back, self.heard) = (self.round + 1, 0);
+        (self.went_back, self.heard, self.listed) = (self.round + 1, 0, 0);
     }
 
     /// Whether this version of an object came in an answer to our own request, and the watch may not have got as far. Then objects may
     /// be missing that are older than this version.
     pub fn is_ahead(&self, object: &K) -> bool {
-        object.meta().version().is_some_and(|version| version > self.heard)
+        object.meta().version().is_some_and(|version| !self.has_heard(version))
+    }
+
+    /// Whether the watch or a complete list has delivered this version or a later one.
+    pub fn has_heard(&self, version: u128) -> bool {
+        version <= self.heard
     }
 
     /// Applies an event and returns the changes, in order.
     pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
-        if let News::Listed(object) | News::Applied(object) | News::Deleted(object) = &news {
-            self.heard = self.heard.max(object.meta().version().unwrap_or_default());
+        let version = |object: &K| object.meta().version().unwrap_or_default();
+        match &news {
+            News::Listed(object) => self.listed = self.listed.max(version(object)),
+            News::Applied(object) | News::Deleted(object) => self.heard = self.heard.max(version(object)),
+            News::ListDone => self.heard = self.heard.max(self.listed),
+            News::RestartList | News::OwnWrite(_) => {}
         }
         match news {
             News::RestartList => {
-                self.round += 1;
+                (self.round, self.listed) = (self.round + 1, 0);
                 Vec::new()
             }
             News::Listed(object) => {
@@ -288,15 +299,40 @@ mod tests {
     use super::*;
     use crate::cluster::{BY_VOLUME, VolumeAttachment};
 
+    fn attachment(name: &str, version: &str) -> VolumeAttachment {
+        let metadata = json!({ "name": name, "uid": name, "resourceVersion": version });
+        let spec = json!({ "attacher": "d", "source": { "persistentVolumeName": name } });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn what_a_list_has_delivered_counts_once_the_list_is_complete() {
+        let mut fanout = Fanout::<VolumeAttachment>::default();
+        let late = attachment("a", "9");
+        fanout.apply(News::RestartList);
+        fanout.apply(News::Listed(late.clone()));
+        assert!(fanout.is_ahead(&late), "an older one may be on the next page");
+        fanout.apply(News::ListDone);
+        assert!(!fanout.is_ahead(&late) && fanout.has_heard(9) && !fanout.has_heard(10));
+        fanout.apply(News::OwnWrite(attachment("a", "11")));
+        assert!(!fanout.has_heard(10));
+        fanout.apply(News::Deleted(attachment("a", "12")));
+        assert!(fanout.has_heard(12));
+        fanout.apply(News::RestartList);
+        fanout.apply(News::Listed(attachment("b", "20")));
+        // The list was cut, and the next one is shorter.
+        fanout.apply(News::RestartList);
+        fanout.apply(News::ListDone);
+        assert!(!fanout.has_heard(20));
+    }
+
     #[test]
     fn a_value_with_the_hash_of_another_finds_its_own_objects_alone() {
         let mut fanout = Fanout::<VolumeAttachment>::default();
         for (name, volume) in [("a", "pv-a"), ("b", "pv-b")] {
-            let object = json!({
-                "metadata": { "name": name, "uid": name, "resourceVersion": "1" },
-                "spec": { "attacher": "d", "source": { "persistentVolumeName": volume } },
-            });
-            fanout.apply(News::Applied(serde_json::from_value(object).unwrap()));
+            let mut object = attachment(name, "1");
+            object.spec.source.persistent_volume_name = Some(volume.into());
+            fanout.apply(News::Applied(object));
         }
         let entries = fanout.index.get_mut(&BY_VOLUME).unwrap();
         assert!(entries.insert((hash("pv-a"), ObjectName::cluster("b"))), "as if both volumes had one hash");

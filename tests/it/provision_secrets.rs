@@ -249,6 +249,38 @@ async fn a_secret_that_goes_while_the_driver_owes_an_answer_is_used_to_the_end()
 }
 
 #[tokio::test]
+async fn a_refusal_of_another_secret_does_not_end_a_call_without_an_answer() {
+    for is_taken_over in [false, true] {
+        let (world, class) = guarded("IDsecret").await;
+        let secret = world.name("secret");
+        world.password(&secret).await;
+        let first = world.daemon_on("first", supplier(json!({}))).await;
+        world.driver().inject(unanswered());
+        let claim = world.claim("claim", &class, json!({})).await;
+        world.asked(&claim, 1).await;
+        let _daemon = if is_taken_over {
+            first.stop().await.unwrap();
+            world.daemon_on("second", supplier(json!({}))).await
+        } else {
+            first
+        };
+        world.drop_secret(&secret).await;
+        world.secret(&secret, &[("password", b"of somebody else")]).await;
+        world.claim_told(&claim, "ProvisioningFailed", "is missing or wrong").await;
+        world.driver().clear_faults();
+        world.delete_claim(&claim).await;
+        let asked = world.driver().calls_of(Method::CreateVolume).len();
+        world.asked(&claim, asked + 1).await;
+        world.daemon_has_seen("later").await;
+        assert!(world.is_recorded(&claim).await, "taken over: {is_taken_over}");
+        world.drop_secret(&secret).await;
+        world.password(&secret).await;
+        world.assert_all_gone(&[&claim]).await;
+        world.drop_secret(&secret).await;
+    }
+}
+
+#[tokio::test]
 async fn what_was_begun_with_a_secret_that_is_gone_is_ended_without_it_if_the_configuration_says_so() {
     let (world, class) = guarded("IDsecret").await;
     let secret = world.name("secret");

@@ -36,7 +36,7 @@ pub(crate) async fn with_supplied_source(section: Value) -> (World, Daemon, Stri
     (world, daemon, class, source)
 }
 
-fn is_held(claim: &PersistentVolumeClaim) -> bool {
+pub(crate) fn is_held(claim: &PersistentVolumeClaim) -> bool {
     claim.finalizers().iter().any(|it| it == names::FINALIZER_CLONING)
 }
 

@@ -8,8 +8,8 @@ use crate::cluster::{
     VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::journal::{Journal, JournalError};
-use crate::roles::kit::TermScope;
 use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{TermScope, UidSet};
 
 use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
@@ -89,6 +89,8 @@ pub struct Context {
     pub topology: TopologyWarnings,
     /// How far each claim has come.
     pub states: ClaimStates,
+    /// Claims that the cache shows unbound although their PersistentVolume has gone, by uid: the watch of claims may be late.
+    pub without_volume: UidSet,
     /// The API's history of PersistentVolumes, for requests of an earlier term.
     pub histories: Histories,
     /// The journal of requests that have no final answer yet. `None`: `durableIntent` is false.

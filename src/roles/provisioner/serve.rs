@@ -15,7 +15,7 @@ use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
 use crate::roles::csi_attacher;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, TermScope, UnknownValues, queues};
+use crate::roles::kit::{Controllers, TermScope, UidSet, UnknownValues, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
@@ -373,6 +373,7 @@ impl Provisioner {
             topology: TopologyWarnings::default(),
             states: ClaimStates::default(),
             histories: Histories::default(),
+            without_volume: UidSet::default(),
             lost_nodes: LostNodes::new(&role.meter, &role.driver.name),
             journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
             journal,

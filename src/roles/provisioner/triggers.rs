@@ -133,6 +133,7 @@ impl Queues {
     /// Forgets a claim that is gone, but goes on working on it while the driver owes a final answer.
     fn claim_gone(&self, cx: &Context, key: ClaimKey) {
         cx.sources.admitted.forget(&key.uid);
+        cx.without_volume.forget(&key.uid);
         if cx.states.get(&key.uid).is_some() {
             self.claims.add(key, activation(Cause::Changed));
         } else {
@@ -189,6 +190,7 @@ impl Queues {
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
         let claim = cx.stores.claims.get(&name).filter(|claim| Some(&*claim.metadata.uid) == owner.uid.as_deref());
         if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
+            cx.without_volume.note(&claim.metadata.uid);
             self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
     }

@@ -14,8 +14,8 @@ use tonic::Code;
 use super::{api, by_daemon, writes, written};
 use crate::ground::Daemon;
 use crate::objects;
-use crate::supplier::supplier;
-use crate::supply::handle_of;
+use crate::supplier::{says, supplier};
+use crate::supply::{handle_of, phase};
 use crate::world::World;
 
 #[tokio::test]
@@ -166,6 +166,57 @@ async fn r59_a_volume_object_that_the_watch_has_not_shown_is_not_made_again() {
     assert_eq!(world.driver().creates_of(&volume).len(), 1);
     assert_eq!(world.driver().state().volumes().len(), 6);
     assert_eq!(world.driver().violations(), []);
+}
+
+#[tokio::test]
+async fn a_volume_object_that_goes_before_the_watch_has_shown_it_is_made_again() {
+    let world = World::new().await;
+    let class = world.class("class", json!({})).await;
+    let handed_over = json!({ "metadata": { "annotations": {
+        names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() } } });
+    let _daemon = world.daemon(supplier(json!({}))).await;
+    let early = world.claim("early", &class, handed_over.clone()).await;
+    world.made(&early).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
+    let claim = world.claim("claim", &class, handed_over).await;
+    let volume = world.made(&claim).await;
+    // The daemon knows the API's answer, and nothing has shown it the object.
+    world
+        .events_until(&world.claim_uid(&claim).await, "told", |events| {
+            events.iter().any(|it| says(it, "ProvisioningSucceeded", &volume))
+        })
+        .await;
+    world.delete_volume(&volume).await;
+    // The attacher's.
+    world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;
+    world.gone::<PersistentVolume>(&volume).await;
+    api(&world).faults().remove(held);
+    world.until(&volume, "stored again", |_: &PersistentVolume| true).await;
+    assert_eq!(world.driver().creates_of(&volume).len(), 2);
+    assert_eq!(world.driver().state().volumes().len(), 2);
+}
+
+#[tokio::test]
+async fn a_volume_that_is_kept_is_not_asked_for_again_for_a_claim_that_a_late_watch_shows_unbound() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let class = world.class("class", json!({})).await;
+    world.driver().inject(Fault::on(Method::CreateVolume, Action::Hold).once());
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.asked(&claim, 1).await;
+    let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumeclaims"));
+    world.driver().release();
+    world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
+    let volume = world.volume_name(&claim).await;
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    world.merge_patch::<PersistentVolume>(&volume, retain).await;
+    world.delete_claim(&claim).await;
+    world.claim_gone(&claim).await;
+    world.drop_volume(&volume).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(world.driver().creates_of(&volume).len(), 1);
+    assert_eq!(world.driver().state().volumes().len(), 1, "its user has kept it");
+    api(&world).faults().remove(held);
 }
 
 #[tokio::test]

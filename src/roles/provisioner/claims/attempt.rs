@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use crate::cluster::{
-    PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeAttributesClass, VolumeSnapshot,
+    ObjectName, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeAttributesClass, VolumeSnapshot,
     VolumeSnapshotContent,
 };
 use crate::roles::kit::Secret;
@@ -27,6 +27,12 @@ pub(in crate::roles::provisioner) struct State {
     pub(in crate::roles::provisioner) is_changed: bool,
     /// The journal has confirmed the request as it is now.
     pub(in crate::roles::provisioner) has_recorded: bool,
+    /// The claim's PersistentVolume has gone, and the API has not shown since that the claim is there and unbound.
+    pub(in crate::roles::provisioner) is_without_volume: bool,
+    /// The API does not have the claim any more.
+    pub(in crate::roles::provisioner) is_gone: bool,
+    /// How many finalizers of sources were removed when the attempt began.
+    pub(in crate::roles::provisioner) releases: u64,
     pub(in crate::roles::provisioner) found: SourceObjects,
     pub(in crate::roles::provisioner) attributes_class: Option<VolumeAttributesClass>,
     pub(in crate::roles::provisioner) secrets: Option<Secret>,
@@ -61,6 +67,8 @@ pub(in crate::roles::provisioner) enum Happened {
     Nothing,
     /// The claim was read again.
     Renewed,
+    /// The claim was read. `gone`: the API does not have it.
+    ClaimRead { gone: bool },
     /// A change of the claim's phase.
     Changed(Change),
     /// A change of the claim's phase that ends the attempt with a failure.
@@ -125,8 +133,18 @@ impl State {
             }
             None => ClaimState::at_first_sight(found?),
         };
+        let has_heard = |version| cx.stores.volumes.has_heard(version);
+        // From then on the cache says it, also if somebody has deleted the PersistentVolume meanwhile.
+        if known.stored_version().is_some_and(has_heard) {
+            let name = known.request().map(|request| ObjectName::cluster(&request.volume_name));
+            if name.is_none_or(|name| cx.stores.volumes.get(&name).is_none()) {
+                cx.without_volume.note(&key.uid);
+            }
+            known.apply(Change::Seen);
+        }
         known.apply(Change::Renewed);
-        Some(Self::new(known, cx.scope.clock.now()))
+        let (is_without_volume, releases) = (cx.without_volume.has(&key.uid), cx.sources.releases());
+        Some(Self { is_without_volume, releases, ..Self::new(known, cx.scope.clock.now()) })
     }
 
     /// The state of an attempt that has done nothing yet.
@@ -135,6 +153,9 @@ impl State {
             known,
             is_changed: false,
             has_recorded: false,
+            is_without_volume: false,
+            is_gone: false,
+            releases: 0,
             found: SourceObjects::default(),
             attributes_class: None,
             secrets: None,
@@ -172,6 +193,7 @@ impl State {
                 self.known.apply(Change::Renewed);
                 self.has_recorded = false;
             }
+            Happened::ClaimRead { gone } => (self.is_without_volume, self.is_gone) = (false, gone),
             Happened::Recorded => self.has_recorded = true,
             Happened::Changed(Change::Concluded) => self.conclude(),
             Happened::Changed(change) => self.change(change),

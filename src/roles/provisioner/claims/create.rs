@@ -181,7 +181,9 @@ impl Look<'_> {
     }
 
     fn refused_by_driver(&self, plan: &Plan, error: RpcError) -> (Option<Change>, Option<AttemptError>) {
-        if plan.no_error_is_final {
+        let is_of_other_secret =
+            finality::is_about_secret(error.code) && !self.known().is_first_secret(self.state.secrets.as_ref());
+        if plan.no_error_is_final || is_of_other_secret {
             return (None, Some(error.into()));
         }
         let finality = finality::after_create(error.code, self.cx.asking.topology, plan.node.is_some());
@@ -233,7 +235,7 @@ impl Look<'_> {
         let api = cx.scope.api.use_now()?;
         let name = ObjectName::cluster(&plan.request.volume_name);
         match api.create::<PersistentVolume>(&name, &body).await {
-            Ok(_) => Ok(self.saved()),
+            Ok(stored) => Ok(self.saved(&stored)),
             Err(error) if error.kind() == ApiErrorKind::Conflict => {
                 let found = read(cx, &name, SAVE_VOLUME).await?;
                 self.compare_saved(now, found, made, error)
@@ -264,7 +266,7 @@ impl Look<'_> {
         let volume_id = made.volume.volume_id.as_str();
         let is_of_it = self.is_outcome(&found, made);
         if place == NameStatus::Ours && is_of_it {
-            return Ok(self.saved());
+            return Ok(self.saved(&found));
         }
         self.wait_for_name();
         if is_of_it {
@@ -280,8 +282,8 @@ impl Look<'_> {
         Ok(Happened::Failed(Change::MayBeStored(false), ClaimReason::SaveTaken { handle, other }.into()))
     }
 
-    fn saved(&self) -> Happened {
+    fn saved(&self, stored: &PersistentVolume) -> Happened {
         self.tell_resumed("saved");
-        Change::Stored.into()
+        Change::Stored { version: stored.metadata.version() }.into()
     }
 }

@@ -75,6 +75,9 @@ pub enum Step {
     Refuse(InvalidClaim),
     /// List claims and PersistentVolumes once in this term: the watches of a new leader may be behind.
     Relist,
+    /// Read the claim. Its PersistentVolume has gone, and a late watch may hide that the claim was bound, that its user has kept the
+    /// volume, and that the claim is gone: the driver would answer the next request with that volume.
+    ReadClaim,
     /// Note that no PersistentVolume was stored for a request of an earlier term. No request.
     Prove,
     /// Drop a request whose PersistentVolume was stored. No request.
@@ -189,6 +192,7 @@ fn unasked_step(view: &View<'_>) -> Step {
     }
     match prepare(view) {
         Some(step) => step,
+        None if view.attempt.is_without_volume => Step::ReadClaim,
         None if !view.listed => Step::Relist,
         None if must_record(view) => Step::Record,
         None => Step::Begin,

@@ -81,6 +81,16 @@ fn j10_the_proof_is_needed_once() {
 }
 
 #[test]
+fn j10_a_volume_that_the_claim_has_needs_no_proof() {
+    for at in [EARLIER, At::Discarding] {
+        let mut world = resumed(at).with(|w| (w.volume, w.has_volume) = (NameStatus::Ours, true));
+        assert_eq!(world.next(), Step::Found);
+        world.state.apply(Change::Found { version: None });
+        assert_eq!(world.next(), Step::Settled);
+    }
+}
+
+#[test]
 fn what_was_left_alone_has_come_to_its_end() {
     for at in [EARLIER, At::Discarding] {
         let mut world = resumed(at).with(|w| w.present = false);
@@ -89,6 +99,14 @@ fn what_was_left_alone_has_come_to_its_end() {
         world.state.apply(Change::Concluded);
         assert_eq!(world.next(), Step::Ignore(Ignored::Gone));
     }
+}
+
+#[test]
+fn a_claim_whose_volume_has_gone_is_read_before_the_driver_is_called() {
+    let lost = |world: World| world.with(|w| w.attempt.is_without_volume = true).next();
+    assert_eq!(lost(World::fresh().planned()), Step::ReadClaim);
+    assert_eq!(lost(World::fresh()), Step::Plan, "what calls no driver needs no read");
+    assert_eq!(lost(World::fresh().planned().in_phase(EARLIER)), World::fresh().planned().in_phase(EARLIER).next());
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl At {
                 Phase::Discarding(Box::new(Unusable { plan, by, kept, volume_id, why }))
             }
             Self::Finished { reschedule } => Phase::Finished { reschedule, node: Some("node-1".into()), failure: None },
-            Self::Stored => Phase::Stored { plan: boxed, by, success: None },
+            Self::Stored => Phase::Stored { plan: boxed, by, version: None, success: None },
         }
     }
 }
@@ -288,7 +288,7 @@ fn a_volume_that_exists_ends_the_work_and_a_strangers_stops_it() {
     assert_eq!(world.next(), Step::Refuse(InvalidClaim::NameTaken("pv of another".into())));
     let creating = World::fresh().planned().in_phase(CREATING).with(|w| w.volume = NameStatus::Ours);
     assert_eq!(creating.next(), Step::Found);
-    assert_eq!(creating.with(|w| w.state.apply(Change::Found)).next(), Step::Settled);
+    assert_eq!(creating.with(|w| w.state.apply(Change::Found { version: None })).next(), Step::Settled);
 }
 
 #[test]

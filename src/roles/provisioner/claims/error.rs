@@ -77,6 +77,8 @@ pub const RECORD: Op = Op("cannot save the request in the journal");
 pub const SAVE_VOLUME: Op = Op("the volume is created, but its PersistentVolume could not be stored");
 /// Removes the selected node from a claim that another node may be able to serve.
 pub const RESCHEDULE: Op = Op("cannot remove the selected node from the claim");
+/// Reads the claim, whose PersistentVolume has gone.
+pub const READ_CLAIM: Op = Op("cannot read the claim, whose PersistentVolume is gone");
 /// Reads the claim again.
 pub const REFRESH: Op = Op("cannot read the claim again after a conflict");
 

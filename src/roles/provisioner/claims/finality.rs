@@ -51,6 +51,11 @@ pub fn after_create(code: Code, topology: bool, node_known: bool) -> Finality {
     }
 }
 
+/// Whether the driver may have refused the call for its secret alone, before it looked whether it is at work on the volume.
+pub fn is_about_secret(code: Code) -> bool {
+    matches!(code, Code::PermissionDenied | Code::Unauthenticated)
+}
+
 /// Whether the driver says that this request can never succeed as it is: such a claim is tried again rarely, and at once when
 /// something that the request is made of changes.
 pub fn is_infeasible(code: Code) -> bool {
@@ -116,6 +121,13 @@ mod tests {
     fn row_10_only_an_invalid_argument_is_infeasible() {
         for (number, _, _) in TABLE {
             assert_eq!(is_infeasible(Code::from_i32(number)), number == 3);
+        }
+    }
+
+    #[test]
+    fn two_codes_may_be_about_the_secret_alone() {
+        for (number, _, _) in TABLE {
+            assert_eq!(is_about_secret(Code::from_i32(number)), [7, 16].contains(&number));
         }
     }
 

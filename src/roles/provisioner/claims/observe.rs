@@ -45,7 +45,7 @@ impl<'a> Look<'a> {
     /// Reads what the caches hold about the claim.
     pub(in crate::roles::provisioner) fn observe(&self, key: &ClaimKey) -> Observed {
         let (cx, known) = (self.cx, self.known());
-        let found = cx.find(key);
+        let found = cx.find(key).filter(|_| !self.state.is_gone);
         let present = found.is_some();
         let claim = found.unwrap_or_else(|| known.claim.clone());
         let class = cx.class_of(&claim);
@@ -198,6 +198,7 @@ impl<'a> Look<'a> {
             whose: now.whose,
             state: &state.known,
             attempt: AttemptFacts {
+                is_without_volume: state.is_without_volume,
                 has_recorded: state.has_recorded,
                 has_secret: state.secrets.is_some(),
                 checked: state.checked,

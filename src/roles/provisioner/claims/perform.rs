@@ -9,6 +9,7 @@ use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, History, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
+use crate::roles::kit::freshness::{Freshness, read_again};
 use crate::roles::kit::secrets as secret;
 use crate::roles::kit::{self, Attempt, Op, Reason};
 use crate::roles::provisioner::names;
@@ -18,8 +19,8 @@ use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
 use super::entry::{Entry, latest};
 use super::error::{
-    AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_SECRET, READ_SOURCE, RECORD,
-    RESCHEDULE, Stop,
+    AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_CLAIM, READ_SECRET, READ_SOURCE,
+    RECORD, RESCHEDULE, Stop,
 };
 use super::finality::Finality;
 use super::observe::{Look, Observed};
@@ -78,11 +79,19 @@ impl Look<'_> {
             Step::Settled | Step::Ignore(_) => Ok(Happened::Nothing),
             Step::Refuse(reason) => self.refuse(reason),
             Step::Conclude => Ok(Change::Concluded.into()),
-            Step::Found => Ok(Change::Found.into()),
+            Step::Found => {
+                let version = self.state.seen.as_ref().and_then(|seen| seen.metadata.version());
+                Ok(Change::Found { version }.into())
+            }
             Step::Relist => {
                 let lists = async { futures::future::join(cx.relist(), cx.relist_claims()).await };
                 attempt.park(&cx.scope.term, lists).await?;
                 Ok(Happened::Nothing)
+            }
+            Step::ReadClaim => {
+                let read = read_again(cx.scope.api.use_now()?, &cx.stores.claims, now.claim.object.as_ref()).await;
+                let gone = read.map_err(|error| READ_CLAIM.failed(error))? == Freshness::Gone;
+                Ok(Happened::ClaimRead { gone })
             }
             Step::Prove => Ok(Change::Proven.into()),
             Step::Drop => Ok(self.drop_stored()),
@@ -281,6 +290,8 @@ impl Look<'_> {
         let _lock = cx.sources.locks.lock(&source, attempt.ticket, &cx.scope.term).await?;
         let claim = &now.claim.key;
         let is_strange = source.name.namespace() != claim.name.namespace();
+        // The attempt may have read the source before another one removed the finalizer, which had not counted this claim yet.
+        let afresh = is_strange || cx.sources.releases() != self.state.releases;
         if is_strange {
             // From here on this claim counts as a user of the source. It did not count before, so another attempt may have
             // removed the finalizer after this attempt had read the source.
@@ -291,13 +302,13 @@ impl Look<'_> {
             SourceKind::Snapshot => {
                 if let Some(Some(seen)) = &found.snapshot {
                     let cache = &cx.stores.snapshots;
-                    let done = protect(cx, cache, seen, is_strange, names::FINALIZER_SNAPSHOT_SOURCE).await;
+                    let done = protect(cx, cache, seen, afresh, names::FINALIZER_SNAPSHOT_SOURCE).await;
                     told = self.even_if_forbidden(done)?;
                 }
             }
             SourceKind::Claim => {
                 if let Some(Some(seen)) = &found.claim {
-                    protect(cx, &cx.stores.claims, seen, is_strange, names::FINALIZER_CLONING).await?;
+                    protect(cx, &cx.stores.claims, seen, afresh, names::FINALIZER_CLONING).await?;
                 }
             }
         }

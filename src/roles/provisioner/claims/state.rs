@@ -1,7 +1,7 @@
 //! The state of a claim in this term, beyond what the API shows: which request was sent, and the driver's answer. Pure.
 //!
 //! ```text
-//!     Asking             Made               PV stored
+//!     Asking             Made               PV stored         Seen
 //! Idle ────> Creating ───────> Created ───────────────> Stored ───> (forgotten)
 //!  ▲           ▲ │ ▲ │             │ not wanted
 //!  │           │ │ │ │ Unusable    ▼
@@ -112,6 +112,13 @@ impl ClaimState {
         }
     }
 
+    /// Whether this is the secret with which the driver was called first: its refusal of another one says nothing of that call. Which secret
+    /// an earlier term had is not known.
+    pub fn is_first_secret(&self, secret: Option<&Secret>) -> bool {
+        let has_secret = self.request().is_some_and(|request| request.secret.is_some());
+        !has_secret || (!self.is_resumed() && self.kept() == secret)
+    }
+
     /// Which term has called the driver, if one has.
     pub fn by(&self) -> Option<Asker> {
         match &self.phase {
@@ -151,6 +158,14 @@ impl ClaimState {
     /// Whether no request was sent, or its final answer was handled.
     pub fn is_unasked(&self) -> bool {
         matches!(self.phase, Phase::Idle { .. })
+    }
+
+    /// The version in which the API has shown the PersistentVolume, if it was stored and that was reported.
+    pub fn stored_version(&self) -> Option<u128> {
+        match &self.phase {
+            Phase::Stored { version, success: None, .. } => *version,
+            _ => None,
+        }
     }
 
     /// Whether the claim has its PersistentVolume.

@@ -180,7 +180,7 @@ mod tests {
         // The same uid with another source: the state counts as it is.
         assert_eq!(book.put(begun("u2", "other")), Some(one.clone()));
         assert!(!book.is_used(&one) && book.is_used(&other));
-        let stored = Phase::Stored { plan: Some(plan("other")), by, success: None };
+        let stored = Phase::Stored { plan: Some(plan("other")), by, version: None, success: None };
         assert_eq!(book.put(ClaimState::at(claim("u2", "other"), stored)), Some(other.clone()));
         assert!(!book.is_used(&other), "its volume is stored");
         assert!(book.lock().users.is_empty(), "nothing is left of it");

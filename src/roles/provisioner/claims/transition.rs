@@ -73,9 +73,17 @@ pub enum Change {
         failure: Option<AttemptError>,
     },
     /// The PersistentVolume is stored.
-    Stored,
+    Stored {
+        /// The version of it that the API has answered with.
+        version: Option<u128>,
+    },
     /// The claim's PersistentVolume was found.
-    Found,
+    Found {
+        /// Its version, if the API has shown it and not the watch.
+        version: Option<u128>,
+    },
+    /// The watch of PersistentVolumes has got as far as the stored one: from now on the cache says whether the claim has a volume.
+    Seen,
     /// The success was reported.
     SuccessTold,
     /// The end of the request was handled, and the failure is now the attempt's.
@@ -85,7 +93,9 @@ pub enum Change {
 /// The phase after a change. A change that has no meaning in a phase leaves it as it is.
 pub fn transition(phase: Phase, change: Change) -> Phase {
     match (phase, change) {
-        (Phase::Idle { .. }, Change::Renewed) | (Phase::Finished { .. }, Change::Concluded) => Phase::default(),
+        (Phase::Idle { .. }, Change::Renewed)
+        | (Phase::Finished { .. }, Change::Concluded)
+        | (Phase::Stored { .. }, Change::Seen) => Phase::default(),
         (Phase::Idle { .. }, Change::Planned(plan)) => Phase::Idle { plan: Some(plan) },
         (Phase::Idle { plan: Some(plan) }, Change::Asking { secret }) => {
             Phase::Creating { plan, by: Asker::ThisTerm, confirmed: true, kept: secret }
@@ -94,8 +104,11 @@ pub fn transition(phase: Phase, change: Change) -> Phase {
             let node = node.or_else(|| plan.and_then(|plan| plan.node));
             Phase::Finished { reschedule, node, failure: Some(failure) }
         }
-        (Phase::Idle { plan }, Change::Found) | (Phase::Stored { plan, .. }, Change::SuccessTold) => {
-            Phase::Stored { plan, by: Asker::ThisTerm, success: None }
+        (Phase::Idle { plan }, Change::Found { version }) => {
+            stored(plan.map(|plan| *plan), Asker::ThisTerm, version, None)
+        }
+        (Phase::Stored { plan, version, .. }, Change::SuccessTold) => {
+            Phase::Stored { plan, by: Asker::ThisTerm, version, success: None }
         }
         (Phase::Creating { plan, by, confirmed, kept }, change) => creating(plan, by, confirmed, kept, change),
         (Phase::Created(made), change) => created(made, change),
@@ -106,6 +119,12 @@ pub fn transition(phase: Phase, change: Change) -> Phase {
 
 fn ended(plan: Plan, reschedule: bool, failure: Option<AttemptError>) -> Phase {
     Phase::Finished { reschedule, node: plan.node, failure }
+}
+
+/// With the PersistentVolume, it no longer matters whether an earlier term had stored it.
+fn stored(plan: Option<Plan>, by: Asker, version: Option<u128>, success: Option<Success>) -> Phase {
+    let plan = plan.map(|plan| Box::new(Plan { unproven: None, ..plan }));
+    Phase::Stored { plan, by, version, success: success.map(Box::new) }
 }
 
 fn creating(mut plan: Box<Plan>, by: Asker, confirmed: bool, kept: Option<Secret>, change: Change) -> Phase {
@@ -132,7 +151,7 @@ fn creating(mut plan: Box<Plan>, by: Asker, confirmed: bool, kept: Option<Secret
             Phase::Discarding(Box::new(Unusable { plan: *plan, by, kept, volume_id, why }))
         }
         Change::Refused { reschedule, failure } if by != Asker::EarlierTerm => ended(*plan, reschedule, Some(failure)),
-        Change::Found | Change::Stored => Phase::Stored { plan: Some(plan), by, success: None },
+        Change::Found { version } | Change::Stored { version } => stored(Some(*plan), by, version, None),
         _ => Phase::Creating { plan, by, confirmed, kept },
     }
 }
@@ -148,10 +167,10 @@ fn created(mut made: Box<Made>, change: Change) -> Phase {
         }
         Change::Discarded | Change::LeftAlone => ended(made.plan, false, None),
         Change::Abandoned { failure } => ended(made.plan, false, failure),
-        Change::Stored | Change::Found => {
-            let by = if matches!(change, Change::Stored) { Asker::ThisTerm } else { made.by };
-            let success = Some(Box::new(Success { begun: made.begun, volume: made.volume }));
-            Phase::Stored { plan: Some(Box::new(made.plan)), by, success }
+        Change::Stored { version } | Change::Found { version } => {
+            let by = if matches!(change, Change::Stored { .. }) { Asker::ThisTerm } else { made.by };
+            let success = Success { begun: made.begun, volume: made.volume };
+            stored(Some(made.plan), by, version, Some(success))
         }
         _ => Phase::Created(made),
     }
@@ -166,7 +185,7 @@ fn discarding(mut unusable: Box<Unusable>, change: Change) -> Phase {
         Change::LeftAlone => ended(unusable.plan, false, None),
         Change::Discarded => ended(unusable.plan, false, Some(unusable.why)),
         Change::Abandoned { failure } => ended(unusable.plan, false, failure.or(Some(unusable.why))),
-        Change::Found => Phase::Stored { plan: Some(Box::new(unusable.plan)), by: unusable.by, success: None },
+        Change::Found { version } => stored(Some(unusable.plan), unusable.by, version, None),
         _ => Phase::Discarding(unusable),
     }
 }

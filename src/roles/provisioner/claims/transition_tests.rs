@@ -30,7 +30,7 @@ fn begun() -> Instant {
 }
 
 /// Every change, by name.
-const CHANGES: [&str; 19] = [
+const CHANGES: [&str; 20] = [
     "Renewed",
     "Planned",
     "Asking",
@@ -48,6 +48,7 @@ const CHANGES: [&str; 19] = [
     "Abandoned",
     "Stored",
     "Found",
+    "Seen",
     "SuccessTold",
     "Concluded",
 ];
@@ -69,8 +70,9 @@ fn change(name: &str) -> Change {
         "AskAgain" => Change::AskAgain,
         "Discarded" => Change::Discarded,
         "Abandoned" => Change::Abandoned { failure: None },
-        "Stored" => Change::Stored,
-        "Found" => Change::Found,
+        "Stored" => Change::Stored { version: Some(7) },
+        "Found" => Change::Found { version: None },
+        "Seen" => Change::Seen,
         "SuccessTold" => Change::SuccessTold,
         "Concluded" => Change::Concluded,
         other => panic!("no such change: {other}"),
@@ -128,7 +130,7 @@ const TABLE: &[(&str, &[&str], &str)] = &[
     ("Discarding", &["Discarded", "Abandoned", "LeftAlone"], "Finished"),
     ("Discarding", &["Found"], "Stored"),
     ("Finished", &["Concluded"], "Idle"),
-    ("Stored", &[], "Stored"),
+    ("Stored", &["Seen"], "Idle"),
 ];
 
 #[test]
@@ -194,8 +196,10 @@ fn what_ends_keeps_what_is_still_to_be_told_and_to_be_given_back() {
     assert!(failure.is_none(), "the claim wanted no volume any more");
     let Phase::Finished { node, .. } = transition(phase("Planned"), change("Hopeless")) else { panic!() };
     assert_eq!(node.as_deref(), Some("node-1"));
-    let Phase::Stored { success, .. } = phase("Stored") else { panic!() };
-    assert!(success.is_some());
+    let Phase::Stored { version, success, .. } = phase("Stored") else { panic!() };
+    assert_eq!((version, success.is_some()), (Some(7), true));
+    let Phase::Stored { version, success, .. } = transition(phase("Stored"), change("SuccessTold")) else { panic!() };
+    assert_eq!((version, success.is_some()), (Some(7), false));
 }
 
 proptest! {

@@ -114,6 +114,8 @@ pub enum SourceStep {
 /// What one attempt has done so far. Nothing of it outlives the attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttemptFacts {
+    /// The claim's PersistentVolume has gone, and the API has not shown since that the claim is there and unbound.
+    pub is_without_volume: bool,
     /// The journal has confirmed the request.
     pub has_recorded: bool,
     /// The secret was read.

@@ -1,5 +1,7 @@
 //! What a term knows about data sources.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::freshness::ListedOnce;
@@ -16,6 +18,8 @@ pub struct SourceMemory {
     pub admitted: UidSet,
     /// Whether claims were listed since the term began.
     pub relisted: ListedOnce,
+    /// How many attempts to remove a finalizer have ended.
+    releases: AtomicU64,
     /// The sources that may have lost their last user.
     free: WorkQueue<SourceKey>,
 }
@@ -23,7 +27,23 @@ pub struct SourceMemory {
 impl SourceMemory {
     /// An empty memory. Sources that may be unused are added to the queue `free`.
     pub fn new(clock: Clock, free: WorkQueue<SourceKey>) -> Self {
-        Self { locks: KeyedLock::new(clock), admitted: UidSet::default(), relisted: ListedOnce::default(), free }
+        Self {
+            locks: KeyedLock::new(clock),
+            admitted: UidSet::default(),
+            relisted: ListedOnce::default(),
+            releases: AtomicU64::new(0),
+            free,
+        }
+    }
+
+    /// An attempt to remove a source's finalizer has ended, while the source is locked.
+    pub fn note_release(&self) {
+        self.releases.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many attempts to remove a finalizer have ended: a finalizer that was seen when there were less may be gone.
+    pub fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
     }
 
     /// A claim no longer needs the source: perhaps no claim does.

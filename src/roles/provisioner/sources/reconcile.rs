@@ -294,7 +294,7 @@ impl SourceReconciler {
         }
     }
 
-    /// The patch fails if the source has changed since it was seen.
+    /// The patch fails if the finalizer is not where it was seen.
     async fn remove_finalizer<K: Cached>(
         &self,
         source: &K,
@@ -303,9 +303,10 @@ impl SourceReconciler {
     ) -> Result<Event, Stop<NoReason>> {
         if let Some(patch) = patch::remove_finalizer(source.meta(), kind.finalizer()) {
             let api = self.cx.scope.api.use_now()?;
-            let written =
-                api.patch::<K>(&ObjectName::of(source), &patch).await.map_err(|error| RELEASE.failed(error))?;
-            cache.apply_own_write(written);
+            let written = api.patch::<K>(&ObjectName::of(source), &patch).await;
+            // Also after an error: the write may have been done.
+            self.cx.sources.note_release();
+            cache.apply_own_write(written.map_err(|error| RELEASE.failed(error))?);
         }
         Ok(Event::Released)
     }
