@@ -95,6 +95,10 @@ const FOUND: &[(u64, &str)] = &[
         "three attempts that waited for the same two volumes handed them on to each other for ever, and no time passed (I12)",
     ),
     (203, "a group was cut late, after the driver had denied it: the check knew that of snapshots alone (I2, L12)"),
+    (
+        143,
+        "contents that had got the snapshots of a new group by their names kept the old group, whose handle was still annotated (I12)",
+    ),
     (1425, "a look without an answer was overtaken by the deletion, and took the snapshot anew (I2)"),
 ];
 

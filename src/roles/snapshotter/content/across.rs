@@ -18,9 +18,11 @@ pub struct Across {
     pub groups: Option<Cache<VolumeGroupSnapshotContent>>,
 }
 
-/// Whether a content says that its snapshot is of the group `group`: the snapshot-controller has made it for that, or the driver has said so.
+/// Whether a content says that its snapshot is of the group `group`: its status says so, or it has none that does and the
+/// snapshot-controller has made it for that group. The annotation stays where the content gets a snapshot of another group.
 pub fn is_of(content: &VolumeSnapshotContent, group: &str) -> bool {
-    content.meta().annotation(ANNOTATION_GROUP_HANDLE) == Some(group) || facts::group_handle(content) == Some(group)
+    let annotated = || content.meta().annotation(ANNOTATION_GROUP_HANDLE);
+    facts::group_handle(content).or_else(annotated) == Some(group)
 }
 
 /// Whether a content that names a snapshot of the group `group` keeps that from being deleted. One that goes with its snapshot does
@@ -38,6 +40,22 @@ mod tests {
     use super::super::fixtures::{BDEL, cut};
     use super::*;
     use crate::roles::kit::fixtures::merged;
+
+    #[test]
+    fn a_content_is_of_the_group_of_its_status_or_else_of_the_one_that_it_was_made_for() {
+        let annotated = json!({ "metadata": { "annotations": { ANNOTATION_GROUP_HANDLE: "group-1" } } });
+        let looked_up = |group: &str| json!({ "status": { "volumeGroupSnapshotHandle": group } });
+        for (patch, expected) in [
+            (json!({}), false),
+            (annotated.clone(), true),
+            (looked_up("group-1"), true),
+            (looked_up("group-2"), false),
+            (merged(annotated.clone(), looked_up("group-2")), false),
+            (merged(annotated, looked_up("")), true),
+        ] {
+            assert_eq!(is_of(&cut(patch.clone()), "group-1"), expected, "{patch}");
+        }
+    }
 
     #[test]
     fn a_content_keeps_a_snapshot_of_a_group_unless_it_goes_with_it_or_was_made_for_it() {
