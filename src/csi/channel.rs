@@ -29,7 +29,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
 use super::neighbours;
-use crate::process::{BoxedIo, Dial};
+use crate::process::{BoxedIo, Dial, MAX_SOCKET_PATH};
 
 /// The driver's unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,15 +58,12 @@ pub enum EndpointError {
     #[error("{0:?} is a folder; give the driver's socket, such as unix:///run/csi/socket")]
     Folder(String),
     /// More than the operating system can bind.
-    #[error("the socket's path has {0} bytes; unix sockets allow at most {MAX_PATH}")]
+    #[error("the socket's path has {0} bytes; unix sockets allow at most {MAX_SOCKET_PATH}")]
     TooLong(usize),
     /// A byte that ends a path.
     #[error("the socket's path contains a NUL character")]
     Nul,
 }
-
-/// `sun_path` has 108 bytes, one of which ends it.
-pub(super) const MAX_PATH: usize = 107;
 
 impl Endpoint {
     /// Reads `unix:///path`, `unix:/path` or `/path`.
@@ -91,7 +88,7 @@ impl Endpoint {
         if path.ends_with('/') {
             return Err(EndpointError::Folder(address.to_owned()));
         }
-        if path.len() > MAX_PATH {
+        if path.len() > MAX_SOCKET_PATH {
             return Err(EndpointError::TooLong(path.len()));
         }
         Ok(Self { path: path.into() })

@@ -5,9 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::channel::{Endpoint, EndpointError, MAX_PATH};
+use super::channel::{Endpoint, EndpointError};
 use super::client::CsiOptions;
-use crate::process::{Faults, Section, duration};
+use crate::process::{Faults, MAX_SOCKET_PATH, Section, duration};
 use crate::telemetry::Propagation;
 
 /// The connection to the CSI driver.
@@ -65,7 +65,7 @@ impl Section for CsiSection {
             Err(EndpointError::TooLong(bytes)) => faults.add(
                 "endpoint",
                 format_args!("a path of {bytes} bytes"),
-                format_args!("a socket path of at most {MAX_PATH} bytes"),
+                format_args!("a socket path of at most {MAX_SOCKET_PATH} bytes"),
             ),
             Err(_) => faults.add(
                 "endpoint",

@@ -32,6 +32,11 @@ impl Rng {
         base + base.mul_f64(share * self.fraction())
     }
 
+    /// A number of sixteen bits.
+    pub fn short(&self) -> u16 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+
     /// Eight lower-case hexadecimal characters, for identities.
     pub fn suffix(&self) -> String {
         let number: u32 = self.0.lock().unwrap_or_else(PoisonError::into_inner).random();

@@ -12,6 +12,8 @@ use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::socket_path::check_socket_path;
+
 /// A connected byte stream of any kind.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
@@ -37,7 +39,10 @@ impl Dial {
     pub fn unix(path: PathBuf) -> Self {
         Self::new(move || {
             let path = path.clone();
-            async move { Ok(Box::new(UnixStream::connect(path).await?) as BoxedIo) }
+            async move {
+                check_socket_path(&path)?;
+                Ok(Box::new(UnixStream::connect(path).await?) as BoxedIo)
+            }
         })
     }
 

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tonic::Request;
 use tonic::transport::Channel;
 
-use crate::process::{Clock, Tasks, error_chain};
+use crate::process::{Clock, Tasks, check_socket_path, error_chain};
 use crate::proto::NodeGetInfoRequest;
 use crate::proto::node_client::NodeClient;
 use crate::proto::pluginregistration::registration_client::RegistrationClient;
@@ -198,6 +198,7 @@ async fn validate(info: &PluginInfo, host: &impl Fn(&str) -> PathBuf) -> Result<
 /// Connects to a unix socket.
 pub(crate) async fn connect(path: &Path) -> Result<Channel, String> {
     let told = |error: io::Error| format!("{}: {error}", path.display());
+    check_socket_path(path).map_err(|error| error.to_string())?;
     let stream = timeout(LIMIT, UnixStream::connect(path)).await.map_err(|_| told(io::ErrorKind::TimedOut.into()))?;
     let mut once = Some(TokioIo::new(stream.map_err(told)?));
     let connector = tower::service_fn(move |_: http::Uri| {

@@ -95,7 +95,7 @@ fn another_root_directory_of_the_kubelet_moves_every_folder() {
 #[test]
 fn what_a_node_plugin_cannot_have_is_refused_with_the_reason() {
     type Change = fn(&mut Value);
-    let refused: [(&str, Change); 11] = [
+    let refused: [(&str, Change); 13] = [
         ("Set node.enabled: true", |it| it["config"]["roles"]["registrar"] = json!({})),
         ("node.config.roles.attacher", |it| it["node"]["config"] = json!({"roles": {"attacher": {}}})),
         ("node.driver.containers is empty", |it| it["node"]["driver"]["containers"] = json!([])),
@@ -114,6 +114,13 @@ fn what_a_node_plugin_cannot_have_is_refused_with_the_reason() {
         }),
         ("node.config.roles.registrar.kubeletRegistrationPath", |it| {
             it["node"]["config"] = json!({"roles": {"registrar": {"kubeletRegistrationPath": "/plugins/"}}});
+        }),
+        // As long as no unix socket's path can be (node-and-health N23).
+        ("found:   a path of 110 bytes\n    allowed: a socket path of at most 107 bytes", |it| {
+            it["node"]["socket"] = json!({"hostPath": format!("/{}", "x".repeat(100))});
+        }),
+        ("found:   a path of 97 bytes\n    allowed: a path of at most 96 bytes: <directory>/<driver>-reg.sock", |it| {
+            it["node"]["config"] = json!({"roles": {"registrar": {"directory": format!("/{}", "x".repeat(96))}}});
         }),
         ("kubeletPath", |it| it["node"]["kubeletPath"] = "var/lib/kubelet".into()),
         ("replicas", |it| it["node"]["replicas"] = 3.into()),

@@ -157,11 +157,19 @@ pub(crate) const REGISTRAR: &[(u32, &str, Proof)] = &[
         ]),
     ),
     (22, "the kubelet's authority", Tests(&["n22_a_kubelet_that_names_the_sockets_path_as_the_authority_is_answered"])),
+    (
+        23,
+        "the path's length",
+        Tests(&[
+            "n23_a_driver_is_registered_through_a_path_of_107_bytes_and_a_longer_one_is_shown_with_both_lengths",
+            "n23_a_path_of_107_bytes_is_announced_and_one_of_108_is_refused_with_both_lengths",
+        ]),
+    ),
 ];
 
 #[test]
 fn every_row_of_the_small_roles_lists_is_proven_by_tests_that_cite_it() {
     let cites = |letter: char| move |name: &str, row: u32| name.split('_').any(|word| word == format!("{letter}{row}"));
     assert_proven(LIVENESS, 13, cites('l'));
-    assert_proven(REGISTRAR, 22, cites('n'));
+    assert_proven(REGISTRAR, 23, cites('n'));
 }

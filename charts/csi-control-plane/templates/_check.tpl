@@ -15,6 +15,8 @@
 {{- if or (not (regexMatch $rule.pattern $text)) (and $rule.longest (gt (len $text) (int $rule.longest))) -}}
 {{- /* Before an @ there may be a password. */ -}}
 {{- $_ := set $faults $key (list (regexReplaceAllLiteral (ternary "^.*@" "//[^/]*@" (hasSuffix "traces.endpoint" $key)) $text "" | printf "%q") $rule.allowed) -}}
+{{- else if and $rule.bytes (gt (trimSuffix "/" $text | len) (int ($rule.bytes | default dict).most)) -}}
+{{- $_ := set $faults $key (list (len $text | printf "a path of %d bytes") $rule.bytes.allowed) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

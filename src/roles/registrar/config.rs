@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::names;
 use crate::config::{Rest, RoleSection};
-use crate::process::{Faults, Section, duration};
+use crate::process::{Faults, MAX_SOCKET_PATH, Section, duration};
 
 /// The registration of the driver with this node's kubelet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +62,9 @@ impl Default for RegistrarSection {
 /// the API server so often.
 const SHORTEST: Duration = Duration::from_secs(10);
 
+/// `directory`: a longer one has no room for a slash and the socket of a driver whose name is one letter.
+const LONGEST_DIRECTORY: usize = MAX_SOCKET_PATH - "/d-reg.sock".len();
+
 impl Section for RegistrarSection {
     fn check(&self, faults: &mut Faults) {
         let is_absolute = |path: &str| path.starts_with('/') && !path.contains('\0');
@@ -70,9 +73,20 @@ impl Section for RegistrarSection {
         {
             let allowed = "the absolute path of a socket on the host";
             faults.add("kubeletRegistrationPath", format_args!("{path:?}"), allowed);
+        } else if let Some(path) = self.kubelet_registration_path.as_deref()
+            && path.len() > MAX_SOCKET_PATH
+        {
+            let allowed = format_args!("a socket path of at most {MAX_SOCKET_PATH} bytes");
+            faults.add("kubeletRegistrationPath", format_args!("a path of {} bytes", path.len()), allowed);
         }
         if !is_absolute(&self.directory) {
             faults.add("directory", format_args!("{:?}", self.directory), "an absolute path");
+        } else if self.directory.strip_suffix('/').unwrap_or(&self.directory).len() > LONGEST_DIRECTORY {
+            let allowed = format_args!(
+                "a path of at most {LONGEST_DIRECTORY} bytes: <directory>/<driver>-reg.sock is a unix socket, of at most \
+                 {MAX_SOCKET_PATH}"
+            );
+            faults.add("directory", format_args!("a path of {} bytes", self.directory.len()), allowed);
         }
         if !self.withdraw_after.is_zero() && self.withdraw_after < SHORTEST {
             faults.add("withdrawAfter", duration::format(self.withdraw_after), "at least 10s, or 0s for never");
@@ -116,6 +130,16 @@ mod tests {
             let section =
                 RegistrarSection { kubelet_registration_path: Some(path.to_owned()), ..RegistrarSection::default() };
             assert_eq!(faulty_keys(&section), ["kubeletRegistrationPath"], "{path}");
+        }
+        let of = |length: usize| format!("/{}", "x".repeat(length - 1));
+        for (directory, path, expected) in [
+            (of(96) + "/", of(107), &[][..]),
+            (of(97), of(107), &["directory"]),
+            (of(96), of(108), &["kubeletRegistrationPath"]),
+        ] {
+            let section =
+                RegistrarSection { directory, kubelet_registration_path: Some(path), ..RegistrarSection::default() };
+            assert_eq!(faulty_keys(&section), expected);
         }
         let section = RegistrarSection {
             directory: "registration".to_owned(),

@@ -1,6 +1,7 @@
 //! The role: observes file, driver and kubelet, and does what `decide` says.
 
 use std::future::pending;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::shown::Shown;
 use super::socket::{self, FileId};
 use super::{health, metrics, names, self_check};
 use crate::config::RoleSection;
-use crate::process::{error_chain, watch};
+use crate::process::{check_socket_path, error_chain, watch};
 use crate::proto::pluginregistration::PluginInfo;
 use crate::roles::{LocalContext, LocalRole, RoleError};
 
@@ -284,9 +285,11 @@ impl<'a> Work<'a> {
     fn announce(&mut self, driver: &str, reason: Reason) {
         let now = self.cx.clock.now();
         let directory = PathBuf::from(&self.section.directory);
-        match socket::announce(&directory, driver, &self.cx.rng.suffix()) {
+        let endpoint = self.endpoint(driver);
+        // The kubelet could not connect to a longer one.
+        let can_connect = check_socket_path(Path::new(&endpoint)).map_err(io::Error::from);
+        match can_connect.and_then(|()| socket::announce(&directory, driver, self.cx.rng.short())) {
             Ok((listener, id)) => {
-                let endpoint = self.endpoint(driver);
                 let path = socket::path(&directory, driver);
                 info!(driver, endpoint, path = %path.display(), reason = reason.label(), "announcing the driver to the kubelet");
                 self.server.listen(

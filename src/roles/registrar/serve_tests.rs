@@ -1,4 +1,4 @@
-//! The rows N1 to N22 with a played kubelet and a real driver, over unix sockets.
+//! The rows N1 to N23 with a played kubelet and a real driver, over unix sockets.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,6 +12,7 @@ use tonic::Code;
 
 use super::{NAME, REGISTRATION};
 use crate::csi::CsiOptions;
+use crate::process::MAX_SOCKET_PATH;
 use crate::proto::pluginregistration::registration_client::RegistrationClient;
 use crate::proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use crate::roles::kit::local::{Beside, Serving, until};
@@ -308,6 +309,32 @@ async fn a_kubelet_that_starts_first_or_last_finds_the_driver() {
         let kubelet = early.unwrap_or_else(|| node.kubelet());
         registered(&kubelet).await;
     }
+}
+
+#[tokio::test]
+async fn n23_a_driver_is_registered_through_a_path_of_107_bytes_and_a_longer_one_is_shown_with_both_lengths() {
+    let mut node = Node::new();
+    let _server = node.beside.start_driver().await;
+    let folder = |length: usize| node.beside.path(&"x".repeat(length - node.beside.path("").as_os_str().len()));
+    // A slash and the socket's name follow.
+    let room = MAX_SOCKET_PATH - 1 - node.socket().file_name().unwrap().len();
+    let [fits, longer] = [room, room + 1].map(folder);
+    for directory in [&fits, &longer] {
+        fs::create_dir(directory).unwrap();
+    }
+    node.registry = longer;
+    let serving = node.registrar();
+    node.shows("has 108 bytes, its last part 29 of them; unix sockets allow at most 107").await;
+    assert!(!node.is_ready());
+    serving.kill();
+    let serving =
+        node.registrar_with(&json!({"directory": fits, "kubeletRegistrationPath": format!("/{}", "x".repeat(107))}));
+    node.shows("has 108 bytes, its last part 107 of them").await;
+    serving.kill();
+    node.registry = fits;
+    assert_eq!(node.socket().as_os_str().len(), 107);
+    let (_serving, kubelet) = (node.registrar(), node.kubelet());
+    registered(&kubelet).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::process::BoxedIo;
+use crate::process::{BoxedIo, check_socket_path};
 
 /// A listening unix socket. Dropping it removes the file.
 #[derive(Debug)]
@@ -31,9 +31,8 @@ impl Socket {
     pub(super) async fn bind(path: &Path, mode: u32) -> io::Result<Self> {
         remove_stale(path).await?;
         // Bound beside its place and moved there when ready: no client meets it with another mode.
-        let mut name = path.as_os_str().to_owned();
-        name.push("~");
-        let beside = PathBuf::from(name);
+        check_socket_path(path)?;
+        let beside = beside(path);
         remove_stale(&beside).await?;
         let listener = UnixListener::bind(&beside)?;
         fs::set_permissions(&beside, Permissions::from_mode(mode))?;
@@ -41,6 +40,14 @@ impl Socket {
         fs::rename(&beside, path)?;
         Ok(Self { listener, _file: File { path: path.to_owned(), inode } })
     }
+}
+
+/// A path beside a socket's, not longer than that: the socket's own may be as long as one can be.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let last = name.pop();
+    name.push(if last == Some('~') { '_' } else { '~' });
+    path.with_file_name(name)
 }
 
 /// Removes a socket that no one listens on. Anything else in the way is an error.
@@ -80,6 +87,7 @@ impl Drop for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::MAX_SOCKET_PATH;
 
     #[tokio::test]
     async fn a_stale_socket_is_replaced_and_ours_removed() {
@@ -91,6 +99,19 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
         assert_eq!(Socket::bind(&path, 0o600).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(socket);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_bound_wherever_its_path_is_short_enough_and_otherwise_the_error_names_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |length: usize| dir.path().join("x".repeat(length - dir.path().as_os_str().len() - 1));
+        for short in [path(MAX_SOCKET_PATH), dir.path().join("~"), dir.path().join("s")] {
+            let _socket = Socket::bind(&short, 0o600).await.unwrap();
+            assert!(UnixStream::connect(&short).await.is_ok());
+        }
+        let told = Socket::bind(&path(MAX_SOCKET_PATH + 1), 0o600).await.unwrap_err().to_string();
+        assert!(told.contains("has 108 bytes") && told.contains("at most 107"), "{told}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
