@@ -189,7 +189,7 @@ chart *modules:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes helm helm3 promtool prometheus dockerfile)" \
         cargo test --locked --test outside -- {{ if modules == "" { "chart::" } else { prepend("chart::", modules) } }}
 
-# Writes the files that follow from the chart and the daemon: values.schema.json and the manifests in deploy/.
+# Writes the files that follow from the chart and the daemon: values.schema.json, files/defaults.yaml and the manifests in deploy/.
 chart-update:
     CHART_UPDATE=1 CLUSTER_PROGRAMS="$(tests/cluster/build.sh helm)" cargo test --locked --test outside -- chart::kept chart::values::the_schema
 

@@ -112,6 +112,11 @@ pub(crate) fn render_by(program: &str, chart: &Path, values: Option<&Path>, more
 
 /// Renders another chart, that has ours in its pod: `parent`.
 pub(crate) fn parent(more: &[&str]) -> Rendered {
+    parent_with(None, more).unwrap()
+}
+
+/// The same with values of its own for our chart, instead of those in its values.yaml.
+pub(crate) fn parent_with(own: Option<&Value>, more: &[&str]) -> Result<Rendered, String> {
     let folder = TempDir::new().unwrap();
     let parent = folder.path().join("parent");
     let copy = |from: &Path, to: &Path| {
@@ -121,7 +126,11 @@ pub(crate) fn parent(more: &[&str]) -> Rendered {
     };
     copy(&root().join("tests/chart/parent"), &parent);
     copy(&chart(), &parent.join("charts/csi-control-plane"));
-    render(&parent, None, more).unwrap()
+    if let Some(own) = own {
+        let values = serde_json::json!({"csi-control-plane": own});
+        std::fs::write(parent.join("values.yaml"), values.to_string()).unwrap();
+    }
+    render(&parent, None, more)
 }
 
 /// Renders our chart with these values.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::chart::helm;
 
 /// Asks for the files to be written instead of compared.
@@ -46,6 +48,15 @@ fn the_plain_manifests_are_what_the_chart_renders() {
             keep(&folder.join("namespace.yaml"), &space);
         }
     }
+}
+
+/// A template cannot read values.yaml, and has to know the defaults of a section that a user has emptied.
+#[test]
+fn the_chart_knows_its_own_defaults() {
+    let text = std::fs::read_to_string(helm::chart().join("values.yaml")).unwrap();
+    let values: Value = serde_yaml::from_str(&text).unwrap();
+    let head = "# values.yaml, for sections that are null: `just chart-update` writes it, and a test keeps it so.\n";
+    keep(&helm::chart().join("files/defaults.yaml"), &format!("{head}{}", serde_yaml::to_string(&values).unwrap()));
 }
 
 fn render(values: &Path, arguments: &[&str]) -> String {

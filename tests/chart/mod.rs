@@ -20,11 +20,14 @@
 //! cluster    a server-side dry run of everything
 //! monitors   the kinds of the Prometheus operator, as far as we use them
 //! installed  the daemon at work under the rendered account: each role, each mode, nothing forbidden
+//! emptied    null in the place of each section and value
+//! strings    numbers and switches where Kubernetes wants texts
 //! lint       BuildKit's checks of the Dockerfile
 //! ```
 
 mod checked;
 mod cluster;
+mod emptied;
 mod helm;
 mod helm3;
 mod installed;
@@ -41,5 +44,6 @@ mod rights;
 mod rollout;
 mod runbook;
 mod scraping;
+mod strings;
 mod values;
 mod watching;

@@ -27,6 +27,7 @@
 
 {{/* The configuration file: `config`, and the keys that follow from other values. */}}
 {{- define "csi-control-plane.config" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- $config := deepCopy .Values.config -}}
 {{- /* As in values.yaml, also for users who have emptied the section. */ -}}
 {{- $csi := get $config "csi" | default dict -}}
@@ -103,6 +104,7 @@
 
 {{/* How long a pod may take to stop: a call in flight, then the API, the Leases and the last spans. */}}
 {{- define "csi-control-plane.gracePeriod" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- if kindIs "invalid" .Values.terminationGracePeriodSeconds -}}
 {{- max 45 (add (include "csi-control-plane.callSeconds" . | int) 30) -}}
 {{- else -}}

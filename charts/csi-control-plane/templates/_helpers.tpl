@@ -44,6 +44,7 @@
 {{- end -}}
 
 {{- define "csi-control-plane.serviceAccountName" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- .Values.serviceAccount.name | default (ternary (include "csi-control-plane.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 

@@ -1,6 +1,7 @@
 {{/* The context of the node plugin's pods: the chart's own, with each key of `node` in place of the key of that name. So the templates of
 the controller's pod make the node plugin's, too. */}}
 {{- define "csi-control-plane.nodeContext" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- $node := .Values.node -}}
 {{- $values := deepCopy .Values -}}
 {{- range $key, $value := omit $node "enabled" "kubeletPath" -}}
@@ -38,7 +39,8 @@ the controller's pod make the node plugin's, too. */}}
 {{- define "csi-control-plane.onNode" -}}
 {{- $top := first . -}}
 {{- $values := (include "csi-control-plane.nodeContext" $top | fromYaml).values -}}
-{{- include (last .) (dict "Values" $values "Chart" $top.Chart "Release" $top.Release "Files" $top.Files "Capabilities" $top.Capabilities "Template" $top.Template) -}}
+{{- $node := dict "Values" $values "Chart" $top.Chart "Release" $top.Release "Files" $top.Files "Capabilities" $top.Capabilities "Template" $top.Template -}}
+{{- include (last .) $node -}}
 {{- end -}}
 
 {{- define "csi-control-plane.nodeConfigMap" -}}
@@ -88,8 +90,10 @@ spec:
   {{- if not (kindIs "invalid" .Values.revisionHistoryLimit) }}
   revisionHistoryLimit: {{ int .Values.revisionHistoryLimit }}
   {{- end }}
+  {{- with .Values.updateStrategy }}
   updateStrategy:
-    {{- toYaml .Values.updateStrategy | nindent 4 }}
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "csi-control-plane.selectorLabels" . | nindent 6 }}

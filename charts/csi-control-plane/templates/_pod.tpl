@@ -1,5 +1,6 @@
 {{/* Annotations of a pod with the container. They change, and so replace the pod, when the configuration changes. */}}
 {{- define "csi-control-plane.podAnnotations" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- if eq .Values.rolloutOnConfigChange "always" -}}
 checksum/csi-control-plane: {{ include "csi-control-plane.config" . | sha256sum | quote }}
 {{- else if eq .Values.rolloutOnConfigChange "whenNeeded" -}}
@@ -9,6 +10,7 @@ checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum |
 
 {{/* The daemon's container, for any pod. */}}
 {{- define "csi-control-plane.container" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- include "csi-control-plane.validate" . -}}
 {{- $port := include "csi-control-plane.port" . -}}
 name: csi-control-plane
@@ -32,10 +34,14 @@ ports:
   - {name: diagnostics, containerPort: {{ $port }}{{ if .Values.hostNetwork }}, hostPort: {{ $port }}{{ end }}, protocol: TCP}
 livenessProbe:
   httpGet: {path: /livez, port: diagnostics}
-  {{- toYaml .Values.probes.liveness | nindent 2 }}
+  {{- with .Values.probes.liveness }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 readinessProbe:
   httpGet: {path: /readyz, port: diagnostics}
-  {{- toYaml .Values.probes.readiness | nindent 2 }}
+  {{- with .Values.probes.readiness }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
@@ -51,6 +57,7 @@ volumeMounts:
 
 {{/* The container's volumes: the configuration, the socket's folder, and what else is mounted into it. */}}
 {{- define "csi-control-plane.volumes" -}}
+{{- include "csi-control-plane.complete" . -}}
 {{- include "csi-control-plane.configVolume" . }}
 {{ include "csi-control-plane.socketVolume" . }}
 {{- with .Values.extraVolumes }}
@@ -65,6 +72,7 @@ volumeMounts:
 {{- end -}}
 
 {{- define "csi-control-plane.socketVolume" -}}
+{{- include "csi-control-plane.complete" . -}}
 - name: {{ .Values.socket.volume | quote }}
   {{- if .Values.socket.hostPath }}
   hostPath:

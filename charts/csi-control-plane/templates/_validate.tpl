@@ -2,7 +2,7 @@
 {{- define "csi-control-plane.validate" -}}
 {{- $driver := required "driver.name is required: the name that the driver answers GetPluginInfo with" .Values.driver.name -}}
 {{- if not .Values.config.roles -}}
-{{- fail "config.roles is empty: enable a role by its block, such as config.roles.attacher: {}" -}}
+{{- fail (printf "%sconfig.roles is empty: enable a role by its block, such as config.roles.attacher: {}" (.Values.where | default "")) -}}
 {{- end -}}
 {{- if and (eq .Values.mode "node") (not .Values.driver.containers) -}}
 {{- fail "node.driver.containers is empty: give the containers of the driver's node plugin" -}}
