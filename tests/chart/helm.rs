@@ -94,7 +94,8 @@ pub(crate) fn render(chart: &Path, values: Option<&Path>, more: &[&str]) -> Resu
 /// The same by a version of helm.
 pub(crate) fn render_by(program: &str, chart: &Path, values: Option<&Path>, more: &[&str]) -> Result<Rendered, String> {
     let chart = chart.to_str().unwrap();
-    let mut arguments = vec!["template", RELEASE, chart, "--kube-version", "1.36.0"];
+    let name: &[&str] = if more.contains(&"--name-template") { &[] } else { &[RELEASE] };
+    let mut arguments = [&["template"], name, &[chart, "--kube-version", "1.36.0"]].concat();
     if !more.contains(&"--namespace") {
         arguments.extend(["--namespace", NAMESPACE]);
     }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::chart::helm;
 use crate::chart::matrix;
+use crate::chart::ports;
 
 const PROGRAM: &str = "helm3";
 
@@ -29,6 +30,19 @@ fn helm_3_renders_what_helm_4_renders() {
         let rendered = helm::render_by(PROGRAM, &helm::chart(), Some(&case.path), &[]);
         let rendered = rendered.unwrap_or_else(|error| panic!("{}: {error}", case.name));
         assert_eq!(sorted(rendered.objects), sorted(case.rendered().objects), "{}", case.name);
+    }
+}
+
+#[test]
+fn helm_3_chooses_the_same_ports_of_the_node() {
+    let values = ports::values().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values).unwrap();
+    let by = |program: &str| helm::render_by(program, &helm::chart(), Some(&file), &[]).unwrap().objects;
+    let find = |objects: Vec<Value>, kind: &str| objects.into_iter().find(|it| it["kind"] == kind).unwrap();
+    for kind in ["Deployment", "DaemonSet"] {
+        assert_eq!(find(by(PROGRAM), kind), find(by("helm"), kind));
     }
 }
 

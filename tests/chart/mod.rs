@@ -22,6 +22,7 @@
 //! installed  the daemon at work under the rendered account: each role, each mode, nothing forbidden
 //! emptied    null in the place of each section and value
 //! strings    numbers and switches where Kubernetes wants texts
+//! ports      ports of the node: chosen, followed, and refused where two pods want one
 //! lint       BuildKit's checks of the Dockerfile
 //! ```
 
@@ -39,6 +40,7 @@ mod names;
 mod node;
 mod options;
 mod pods;
+mod ports;
 mod promql;
 mod rights;
 mod rollout;

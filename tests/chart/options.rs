@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::chart::helm::{self, Rendered};
 use crate::chart::matrix;
+use crate::chart::ports;
 
 /// The set of this name, changed.
 fn changed(name: &str, change: impl FnOnce(&mut Value)) -> Rendered {
@@ -31,8 +32,9 @@ fn on_the_network_of_the_node_the_daemon_has_a_port_of_the_node() {
     let rendered = matrix::case("host-network").rendered();
     let spec = &rendered.pod()["spec"];
     assert_eq!((&spec["hostNetwork"], &spec["dnsPolicy"]), (&true.into(), &"ClusterFirstWithHostNet".into()));
-    assert_eq!(config(&rendered)["diagnostics"]["listen"], "[::]:29808");
-    let port = json!({"name": "diagnostics", "containerPort": 29808, "hostPort": 29808, "protocol": "TCP"});
+    let number = ports::diagnostics(&rendered);
+    assert_eq!(config(&rendered)["diagnostics"]["listen"], format!("[::]:{number}"));
+    let port = json!({"name": "diagnostics", "containerPort": number, "hostPort": number, "protocol": "TCP"});
     assert_eq!(rendered.container()["ports"], json!([port]));
 
     let chosen = changed("host-network", |it| {
@@ -70,7 +72,8 @@ fn an_upgrade_asks_for_no_pod_that_cannot_be_scheduled() {
 #[test]
 fn the_notes_name_the_port_of_the_node_and_who_may_reach_it() {
     let told = notes("host-network", |_| {});
-    assert!(told.contains("listens on port 29808 of its node") && !told.contains("NetworkPolicy"), "{told}");
+    let port = ports::diagnostics(&matrix::case("host-network").rendered());
+    assert!(told.contains(&format!("listens on port {port} of its node")) && !told.contains("NetworkPolicy"), "{told}");
     let told = notes("host-network", |it| it["networkPolicy"] = json!({"enabled": true}));
     assert!(told.contains("WARNING: most clusters apply no NetworkPolicy"), "{told}");
     assert!(!notes("attacher", |_| {}).contains("of its node"));

@@ -169,7 +169,7 @@ fn a_number_that_yaml_does_not_keep_as_it_was_written_is_refused_with_its_place(
             it["node"]["extraEnv"] = json!([{"name": "A", "value": 12_345_678_901_234_567_890_u64}]);
         }),
         ("driver.containers[0].args[1] is the number 0.5", |it| {
-            it["driver"]["containers"][0]["args"] = json!(["a", 0.5])
+            it["driver"]["containers"][0]["args"] = json!(["a", 0.5]);
         }),
         ("node.driver.containers[0].args[0] is no text", |it| {
             it["node"]["driver"]["containers"][0]["args"] = json!([[1]]);

@@ -41,10 +41,16 @@
 {{- $_ := set $config "leaderElection" $election -}}
 {{- end -}}
 {{- if .Values.hostNetwork -}}
-{{- /* A port of the node: not 8080, which many programs use; below the ports that Kubernetes and Linux hand out themselves. */ -}}
+{{- $address := include "csi-control-plane.hostPort" . | printf "[::]:%s" -}}
 {{- $diagnostics := get $config "diagnostics" | default dict -}}
-{{- if not (hasKey $diagnostics "listen") -}}{{- $_ := set $diagnostics "listen" "[::]:29808" -}}{{- end -}}
+{{- if not (hasKey $diagnostics "listen") -}}{{- $_ := set $diagnostics "listen" $address -}}{{- end -}}
 {{- $_ := set $config "diagnostics" $diagnostics -}}
+{{- if include "csi-control-plane.choosesLiveness" . -}}
+{{- /* At the address of the diagnostics: the node needs no further port. */ -}}
+{{- $liveness := get $config.roles "liveness" | default dict -}}
+{{- $_ := set $liveness "listen" ($diagnostics.listen | default $address) -}}
+{{- $_ := set $config.roles "liveness" $liveness -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
 {{- end -}}

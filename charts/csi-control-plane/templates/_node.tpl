@@ -10,6 +10,7 @@ the controller's pod make the node plugin's, too. */}}
 {{- $name := printf "%s-node" (include "csi-control-plane.name" . | trunc 58 | trimSuffix "-") -}}
 {{- $_ := set $values "nameOverride" $name -}}
 {{- $_ := set $values "fullnameOverride" (printf "%s-node" (include "csi-control-plane.fullname" . | trunc 47 | trimSuffix "-")) -}}
+{{- $_ := set $values "controllerName" (include "csi-control-plane.fullname" .) -}}
 {{- $_ := set $values "mode" "node" -}}
 {{- /* What messages put before a key. */ -}}
 {{- $_ := set $values "where" "node." -}}
@@ -40,6 +41,7 @@ the controller's pod make the node plugin's, too. */}}
 {{- $top := first . -}}
 {{- $values := (include "csi-control-plane.nodeContext" $top | fromYaml).values -}}
 {{- $node := dict "Values" $values "Chart" $top.Chart "Release" $top.Release "Files" $top.Files "Capabilities" $top.Capabilities "Template" $top.Template -}}
+{{- include "csi-control-plane.followLiveness" $node -}}
 {{- include (last .) $node -}}
 {{- end -}}
 

@@ -75,6 +75,7 @@
 {{- else if regexMatch ":0+$" $listen -}}
 {{- fail "config.diagnostics.listen has port 0, any free port: the probes need one that the chart knows" -}}
 {{- end -}}
+{{- $_ := include "csi-control-plane.nodePorts" . -}}
 {{- if ne .Values.mode "sidecar" -}}
 {{- include "csi-control-plane.checkMounts" . -}}
 {{- end -}}

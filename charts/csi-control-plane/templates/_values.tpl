@@ -20,6 +20,7 @@ switch is off; a text is "", or, where that cannot be, the default, as is a numb
 {{- end -}}
 {{- end -}}
 {{- $_ := set .Values "isComplete" true -}}
+{{- include "csi-control-plane.followLiveness" . -}}
 {{- end -}}
 {{- end -}}
 
