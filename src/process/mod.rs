@@ -14,6 +14,7 @@ mod proxy;
 mod rng;
 mod section;
 mod socket_path;
+mod socks;
 mod tasks;
 mod transport;
 mod tunnel;

@@ -38,11 +38,19 @@ impl fmt::Debug for Proxies {
     }
 }
 
+/// What a proxy wants to know of its user: bytes, as they may be encoded in any way.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Credentials {
+    pub(super) user: Vec<u8>,
+    /// Empty if the address has none, as in Go.
+    pub(super) password: Vec<u8>,
+}
+
 /// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     uri: Uri,
-    credentials: Option<(String, String)>,
+    credentials: Option<Credentials>,
     origin: String,
 }
 
@@ -61,11 +69,10 @@ impl Proxy {
             "socks5" | "socks5h" => 1080,
             _ => return Err(ProxyError::Scheme { scheme: scheme.to_owned(), origin: origin.to_owned() }),
         };
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let credentials = authority.as_str().rsplit_once('@').map(|(credentials, _)| {
-            let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-            (decoded(user), decoded(password))
-        });
+        let credentials = match authority.as_str().rsplit_once('@') {
+            Some((text, _)) => Some(credentials(text).ok_or_else(address)?),
+            None => None,
+        };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(address)?;
         // `http` takes a port that is no number for none.
         let rest = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
@@ -98,18 +105,30 @@ impl Proxy {
     }
 
     /// The user's name and password.
-    pub fn credentials(&self) -> Option<&(String, String)> {
+    pub(super) fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
 
     /// The value of `Proxy-Authorization`.
     pub fn authorization(&self) -> Option<HeaderValue> {
-        let (user, password) = self.credentials.as_ref()?;
-        let mut value =
-            HeaderValue::try_from(format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))).ok()?;
+        let Credentials { user, password } = self.credentials.as_ref()?;
+        let text = STANDARD.encode([user, &b":"[..], password].concat());
+        let mut value = HeaderValue::try_from(format!("Basic {text}")).ok()?;
         value.set_sensitive(true);
         Some(value)
     }
+}
+
+/// `None`: a percent sign is not followed by two hexadecimal digits, and so stands for nothing.
+fn credentials(text: &str) -> Option<Credentials> {
+    let mut after_percent = text.split('%').skip(1);
+    let is_encoded = |after: &str| after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit());
+    if !after_percent.all(is_encoded) {
+        return None;
+    }
+    let decoded = |text: &str| percent_decode_str(text).collect();
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    Some(Credentials { user: decoded(user), password: decoded(password) })
 }
 
 impl fmt::Display for Proxy {

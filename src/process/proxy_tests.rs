@@ -107,22 +107,38 @@ fn each_form_of_an_address_is_read_and_its_credentials_are_not_shown() {
         ("http://me:secret@p:3128", "http://p:3128", Some(("me", "secret"))),
         ("me:s%40cr%3Aet@p:3128", "http://p:3128", Some(("me", "s@cr:et"))),
         ("http://me@p", "http://p:80", Some(("me", ""))),
+        ("socks5://me:@p", "socks5://p:1080", Some(("me", ""))),
+        ("socks5h://:secret@p", "socks5h://p:1080", Some(("", "secret"))),
+        ("http://m%C3%A9:a:b%25@p", "http://p:80", Some(("mé", "a:b%"))),
+        ("http://me@example.com:secret@p", "http://p:80", Some(("me@example.com", "secret"))),
     ] {
         let proxy = Proxy::parse(text, "HTTPS_PROXY").unwrap();
         assert_eq!(proxy.to_string(), format!("{shown} (HTTPS_PROXY)"), "{text}");
         assert_eq!(format!("{proxy:?}"), format!("{shown} (HTTPS_PROXY)"), "{text}");
-        let found = proxy.credentials().map(|(user, password)| (user.as_str(), password.as_str()));
+        let credentials = credentials.map(|(user, password): (&str, &str)| (user.into(), password.into()));
+        let found = proxy.credentials().map(|it| (it.user.clone(), it.password.clone()));
         assert_eq!(found, credentials, "{text}");
     }
     let header = Proxy::parse("http://Aladdin:open%20sesame@p", "x").unwrap().authorization().unwrap();
     assert_eq!((header.to_str().unwrap(), header.is_sensitive()), ("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", true));
+    // Bytes that are no UTF-8 arrive as they are.
+    let header = Proxy::parse("http://m:%FF@p", "x").unwrap().authorization().unwrap();
+    assert_eq!(header.to_str().unwrap(), "Basic bTr/");
     let variables = proxies(&[("HTTPS_PROXY", "http://me:secret@p:3128"), ("NO_PROXY", "a")]);
     assert!(!format!("{variables:?}").contains("secret"));
 }
 
 #[test]
 fn what_is_no_address_of_a_proxy_is_named_and_not_shown() {
-    for text in ["http://", "http://me:se#cret@p:3128", "http://p:secret", "http://a b", "http://:3128"] {
+    for text in [
+        "http://",
+        "http://me:se#cret@p:3128",
+        "http://p:secret",
+        "http://a b",
+        "http://:3128",
+        "http://me:secret%@p",
+        "socks5://me:secret%2x@p",
+    ] {
         let error = Proxy::parse(text, "HTTPS_PROXY").unwrap_err();
         assert!(matches!(error, ProxyError::Address { .. }), "{text}: {error}");
         assert!(error.to_string().starts_with("HTTPS_PROXY is not the address of a proxy"), "{error}");

@@ -2,7 +2,6 @@
 //!
 //! Each failure names the proxy and what was to be reached, because neither is in the answer of a proxy.
 
-use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -11,12 +10,12 @@ use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::{Request, StatusCode, Uri};
 use hyper::client::conn::http1;
 use hyper::rt::{Read, Write};
-use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
-use tower::{BoxError, Service, ServiceExt as _, service_fn};
+use tower::{BoxError, Service, ServiceExt as _};
 
 use super::proxy::{Proxy, port};
+use super::socks::{self, SocksError};
 use super::transport::BoxedIo;
 
 /// Why there is no connection through a proxy.
@@ -92,7 +91,7 @@ where
     let failed = |source: BoxError| TunnelError::Failed { proxy: name.clone(), target: address.clone(), source };
     let opened = async {
         if proxy.is_socks() {
-            return socks(proxy, stream, &address).await.map_err(failed);
+            return socks(proxy, stream, target).await.map_err(|error| failed(error.into()));
         }
         match connect(proxy, stream, &address).await {
             Ok(Ok(stream)) => Ok(stream),
@@ -132,19 +131,13 @@ where
     }
 }
 
-async fn socks<S>(proxy: &Proxy, stream: S, address: &str) -> Result<BoxedIo, BoxError>
+async fn socks<S>(proxy: &Proxy, stream: S, target: &Uri) -> Result<BoxedIo, SocksError>
 where
     S: Read + Write + Unpin + Send + 'static,
 {
-    let mut stream = Some(stream);
-    let connected = service_fn(move |_: Uri| {
-        let used = || io::Error::other("the connection to the proxy was used before");
-        std::future::ready(stream.take().ok_or_else(used))
-    });
-    let mut client = SocksV5::new(proxy.uri().clone(), connected);
-    if let Some((user, password)) = proxy.credentials() {
-        client = client.with_auth(user.clone(), password.clone());
-    }
-    let stream = client.oneshot(format!("tcp://{address}/").parse()?).await?;
-    Ok(Box::new(TokioIo::new(stream)))
+    let host = target.host().unwrap_or_default();
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let mut stream = TokioIo::new(stream);
+    socks::connect(&mut stream, proxy.credentials(), host, port(target)).await?;
+    Ok(Box::new(stream))
 }

@@ -167,14 +167,52 @@ async fn requests_to_an_http_server_go_to_the_proxy_itself() {
 }
 
 #[tokio::test]
-async fn a_socks_proxy_resolves_the_name_itself() {
+async fn a_socks_proxy_resolves_the_name_and_chooses_whether_it_wants_the_password() {
     let (authority, config) = self_signed();
     let (server, _requests) = api_server(config);
-    let (proxy, asked) = socks_proxy(server);
-    let variables = [("HTTPS_PROXY", &*at("socks5", proxy))];
-    let clients = clients(cluster(&authority, &format!("https://{NAME}:6443")), &variables).await.unwrap();
-    assert_eq!(ask(&clients.work).await.as_deref(), Ok("ok"));
-    assert_eq!(asked.recv().unwrap(), format!("{NAME}:6443"));
+    let to = format!("{NAME}:6443");
+    for (login, chosen, expected) in [
+        ("", 0, &["[0]", &*to][..]),
+        ("me:s%40cret@", 0, &["[0, 2]", &*to]),
+        ("me@", 0, &["[0, 2]", &*to]),
+        ("me:s%40cret@", 2, &["[0, 2]", "me:s@cret", &*to]),
+    ] {
+        for scheme in ["socks5", "socks5h"] {
+            let (proxy, told) = socks_proxy(server, chosen);
+            // Both origins of an address.
+            let url = format!("{scheme}://{login}{proxy}");
+            let mut own = cluster(&authority, &format!("https://{NAME}:6443"));
+            let of_variable = clients(own.clone(), &[("HTTPS_PROXY", &*url)]).await.unwrap();
+            own["proxy-url"] = url.clone().into();
+            for clients in [of_variable, clients(own, &[]).await.unwrap()] {
+                assert_eq!(ask(&clients.work).await.as_deref(), Ok("ok"), "{url}");
+                for expected in expected {
+                    assert_eq!(told.recv().unwrap(), *expected, "{url}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_socks_proxy_that_refuses_is_named_with_what_it_wants_and_without_the_password() {
+    for (login, chosen, expected) in [
+        (
+            "",
+            2,
+            "it accepts no client without a user and password: give its address both, as socks5://USER:PASSWORD@HOST:PORT",
+        ),
+        ("me:secret@", 2, "it does not accept the user and password of its address"),
+        ("me@", 2, "it does not accept the user and password of its address"),
+        ("me:secret@", 1, "it accepts neither a user and password nor a client without them"),
+    ] {
+        let (proxy, _told) = socks_proxy(SocketAddr::from(([127, 0, 0, 1], 1)), chosen);
+        let variables = [("HTTPS_PROXY", &*format!("socks5://{login}{proxy}"))];
+        let clients = clients(cluster(&self_signed().0, &format!("https://{NAME}")), &variables).await.unwrap();
+        let error = ask(&clients.work).await.unwrap_err();
+        let named = format!("the proxy socks5://{proxy} (HTTPS_PROXY) did not connect to {NAME}:443: {expected}");
+        assert!(error.contains(&named) && !error.contains("secret"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -107,31 +107,39 @@ pub(super) fn https_proxy(config: rustls::ServerConfig, says: &'static str) -> (
     (accept(serve), heads)
 }
 
-/// A SOCKS 5 proxy that wants no password. Also returns the names and ports that it was asked for.
-pub(super) fn socks_proxy(server: SocketAddr) -> (SocketAddr, Receiver<String>) {
-    let (sender, asked) = channel();
-    let serve = move |mut stream: TcpStream| {
-        let mut read = |length: u8| {
+/// A SOCKS 5 proxy that chooses this method: 0 for nothing, 2 for a user and a password. Also returns what it was told: the offered
+/// methods, the user and password, the name and port.
+pub(super) fn socks_proxy(server: SocketAddr, chosen: u8) -> (SocketAddr, Receiver<String>) {
+    let (sender, told) = channel();
+    let serve = move |stream: TcpStream| {
+        let read = |length: u8| {
             let mut bytes = vec![0; usize::from(length)];
-            stream.read_exact(&mut bytes).unwrap();
+            (&stream).read_exact(&mut bytes).unwrap();
             bytes
         };
-        let methods = read(2)[1];
-        read(methods);
-        (&stream).write_all(&[5, 0]).unwrap();
-        let mut read = |length: u8| {
-            let mut bytes = vec![0; usize::from(length)];
-            stream.read_exact(&mut bytes).unwrap();
-            bytes
-        };
-        let length = read(5)[4];
-        let name = String::from_utf8(read(length)).unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let methods = read(read(2)[1]);
+        sender.send(format!("{methods:?}")).unwrap();
+        (&stream).write_all(&[5, if methods.contains(&chosen) { chosen } else { 0xff }]).unwrap();
+        if !methods.contains(&chosen) {
+            return;
+        }
+        if chosen == 2 {
+            let user = text(read(read(2)[1]));
+            let password = text(read(read(1)[0]));
+            sender.send(format!("{user}:{password}")).unwrap();
+            (&stream).write_all(&[1, u8::from(password != "s@cret")]).unwrap();
+            if password != "s@cret" {
+                return;
+            }
+        }
+        let name = text(read(read(5)[4]));
         let port = read(2);
         sender.send(format!("{name}:{}", u16::from_be_bytes([port[0], port[1]]))).unwrap();
         (&stream).write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
         join(&stream, server);
     };
-    (accept(serve), asked)
+    (accept(serve), told)
 }
 
 fn join(client: &TcpStream, server: SocketAddr) {
