@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Method};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use kube::api::DeleteParams;
 use serde_json::json;
 use tonic::Code;
 
+use crate::objects::{merge, short_lease};
 use crate::resizing::{CURRENT, MODIFY, STATE, at, conditions, expanding, modifying, resizer, slow};
 use crate::supplier::{figure, says};
 use crate::world::World;
@@ -118,6 +120,60 @@ async fn z43_z44_what_may_still_be_running_is_asked_for_again_also_after_a_resta
     }
 }
 
+/// The next leader asks for the class that the user wants by then, whatever the driver would grant.
+#[tokio::test]
+async fn z14_a_class_that_was_refused_is_not_asked_for_again_by_the_next_leader() {
+    for code in [Code::InvalidArgument, Code::FailedPrecondition, Code::Internal] {
+        for is_killed in [false, true] {
+            let world = World::supplied(|_| {}).await;
+            let mut config = resizer(slow());
+            merge(&mut config, short_lease());
+            let former = world.daemon(config.clone()).await;
+            let (claim, _) = world.sizable("claim", json!({})).await;
+            let (bad, good) = (world.attributes("bad", "1").await, world.attributes("good", "2").await);
+            world.driver().inject(modifying(Action::fail(code, "no")).once());
+            world.ask_for_class(&claim, &bad).await;
+            let failed = |it: &PersistentVolumeClaim| conditions(it).contains(&"ModifyVolumeError".to_owned());
+            world.claim_until(&claim, "told why", failed).await;
+            if is_killed {
+                former.kill();
+            } else {
+                former.stop().await.unwrap();
+            }
+            world.ask_for_class(&claim, &good).await;
+            let _successor = world.daemon_on("successor", config).await;
+            world.classed(&claim, &good).await;
+            let asked: Vec<String> = world.modifications().iter().map(|it| it["iops"].clone()).collect();
+            assert_eq!(asked, ["1", "2"], "{code:?}, killed: {is_killed}");
+        }
+    }
+}
+
+/// The driver is asked again for what it has refused, has changed its mind, and the leader dies before the answer.
+#[tokio::test]
+async fn z14_z44_a_refused_class_that_is_being_asked_for_again_is_no_longer_one_that_was_refused() {
+    for code in [Code::InvalidArgument, Code::Internal] {
+        let world = World::supplied(|_| {}).await;
+        let mut config = resizer(json!({}));
+        merge(&mut config, short_lease());
+        let dying = world.daemon(config.clone()).await;
+        let (claim, _) = world.sizable("claim", json!({})).await;
+        let (first, second) = (world.attributes("first", "1").await, world.attributes("second", "2").await);
+        world.driver().inject(modifying(Action::fail(code, "not now")).once());
+        world.driver().inject(modifying(Action::DoneButHang).once());
+        world.ask_for_class(&claim, &first).await;
+        world.modified_times(2).await;
+        let runs = world.claim_now(&claim).await;
+        assert_eq!(at(&runs, "/status/modifyVolumeStatus/status"), "InProgress", "{code:?}");
+        dying.kill();
+        world.ask_for_class(&claim, &second).await;
+        let _successor = world.daemon_on("successor", config).await;
+        world.classed(&claim, &second).await;
+        let asked: Vec<String> = world.modifications().iter().map(|it| it["iops"].clone()).collect();
+        assert_eq!(asked, ["1", "1", "1", "2"], "{code:?}");
+    }
+}
+
 #[tokio::test]
 async fn z42_a_first_class_that_was_refused_can_be_taken_back() {
     let world = World::supplied(|_| {}).await;
@@ -129,9 +185,7 @@ async fn z42_a_first_class_that_was_refused_can_be_taken_back() {
     world.modify_state(&claim, "Infeasible").await;
     world.patch_claim(&claim, json!({"spec": {"volumeAttributesClassName": null}})).await;
     world.claim_told(&claim, "VolumeModifyCanceled", "Cancelled modify.").await;
-    let left = |it: &k8s_openapi::api::core::v1::PersistentVolumeClaim| {
-        !conditions(it).contains(&"ModifyingVolume".to_owned())
-    };
+    let left = |it: &PersistentVolumeClaim| !conditions(it).contains(&"ModifyingVolume".to_owned());
     let cancelled = world.claim_until(&claim, "cancelled", left).await;
     assert_eq!((at(&cancelled, CURRENT), world.modifications().len()), (json!(null), 1));
 }
@@ -169,20 +223,34 @@ async fn z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the
 #[tokio::test]
 async fn z48_the_parameters_of_another_driver_never_reach_ours() {
     let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let _daemon = world.resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let name = world.name("foreign");
-    let foreign = json!({"metadata": {"name": name}, "driverName": "other.example.com", "parameters": {"iops": "1"}});
-    world.create::<VolumeAttributesClass>(foreign).await;
-    world.ask_for_class(&claim, &name).await;
+    let of = |driver: &str| json!({"metadata": {"name": name}, "driverName": driver, "parameters": {"iops": "1"}});
+    world.create::<VolumeAttributesClass>(of("other.example.com")).await;
     let text = format!("VAC \"{name}\" is for driver \"other.example.com\", not \"{}\".", world.driver_name());
+    let refused = async || {
+        world.ask_for_class(&claim, &name).await;
+        let refused = world.modify_state(&claim, "Infeasible").await;
+        assert_eq!(at(&refused, "/status/modifyVolumeStatus/targetVolumeAttributesClassName"), *name);
+        let told = refused.status.unwrap().conditions.unwrap();
+        let [error] = &told[..] else { panic!("nothing is being modified: {told:?}") };
+        assert_eq!((&*error.type_, error.reason.as_deref()), ("ModifyVolumeError", Some("ForeignClass")));
+        assert_eq!(error.message.as_deref(), Some(&*text));
+    };
+    refused().await;
     world.claim_told(&claim, "VolumeModifyFailed", &text).await;
-    world.modify_state(&claim, "Pending").await;
-    assert_eq!(world.modifications().len(), 0);
-    // One of ours is used at once.
+    // It recovers when the claim names a good class.
     let own = world.attributes("own", "100").await;
     world.ask_for_class(&claim, &own).await;
     world.classed(&claim, &own).await;
+    // A class does not change, but another one may come under its name.
+    refused().await;
+    world.all::<VolumeAttributesClass>().delete(&name, &DeleteParams::default()).await.unwrap();
+    world.create::<VolumeAttributesClass>(of(world.driver_name())).await;
+    world.classed(&claim, &name).await;
+    let asked: Vec<String> = world.modifications().iter().map(|it| it["iops"].clone()).collect();
+    assert_eq!(asked, ["100", "1"], "the other driver's were never sent");
 }
 
 #[tokio::test]

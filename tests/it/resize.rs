@@ -11,6 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::logs;
+use crate::objects::{merge, short_lease};
 use crate::resizing::{ALLOCATED, CAPACITY, GIB, NOT_REQUIRED, STATE, at, conditions, expanding, resizer, slow};
 use crate::supplier::{figure, says};
 use crate::world::World;
@@ -133,26 +134,61 @@ async fn z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_
     assert!(world.sizes_asked().iter().all(|size| *size > 8.9), "{:?}", world.sizes_asked());
 }
 
+/// How the leader ends before the user comes down to less.
+const ENDS: [&str; 3] = ["goes on", "stops", "is killed"];
+
+/// The next leader asks for what the user wants by then, and for nothing else, whatever the driver would grant.
 #[tokio::test]
-async fn z14_a_final_error_lets_a_smaller_wish_through_also_after_a_restart() {
-    for restarts in [false, true] {
+async fn z14_a_final_error_lets_a_smaller_wish_through_also_after_a_restart_and_after_a_death() {
+    for code in [Code::Internal, Code::FailedPrecondition, Code::OutOfRange] {
+        for end in ENDS {
+            let world = World::supplied(|_| {}).await;
+            // With the check, a volume that no pod uses is asked for again at once after FailedPrecondition.
+            let mut config = resizer(slow());
+            config["roles"]["resizer"]["inUseCheck"] = json!(false);
+            merge(&mut config, short_lease());
+            let mut daemon = Some(world.daemon(config.clone()).await);
+            let (claim, _) = world.sizable_device("claim").await;
+            world.driver().inject(expanding(Action::fail(code, "broken")).once());
+            world.ask_for(&claim, "9Gi").await;
+            let failed = |it: &PersistentVolumeClaim| conditions(it).contains(&"ControllerResizeError".to_owned());
+            world.claim_until(&claim, "told why", failed).await;
+            match end {
+                "stops" => daemon.take().unwrap().stop().await.unwrap(),
+                "is killed" => daemon.take().unwrap().kill(),
+                _ => {}
+            }
+            world.ask_for(&claim, "2Gi").await;
+            if daemon.is_none() {
+                daemon = Some(world.daemon_on("successor", config).await);
+            }
+            world.sized(&claim, "2Gi").await;
+            assert_eq!(world.sizes_asked(), [9.0, 2.0], "{code:?}, and the leader {end}");
+            assert!(!daemon.unwrap().has_ended());
+        }
+    }
+}
+
+/// The driver is asked again for what it has refused, has changed its mind, and the leader dies before the answer.
+#[tokio::test]
+async fn z13_z14_a_refused_size_that_is_being_asked_for_again_is_no_longer_one_that_was_refused() {
+    for code in [Code::Internal, Code::OutOfRange] {
         let world = World::supplied(|_| {}).await;
-        let mut daemon = Some(world.resizer(slow()).await);
+        let mut config = resizer(json!({}));
+        merge(&mut config, short_lease());
+        let dying = world.daemon(config.clone()).await;
         let (claim, _) = world.sizable_device("claim").await;
-        world.driver().inject(expanding(Action::fail(Code::Internal, "broken")).once());
+        world.driver().inject(expanding(Action::fail(code, "not now")).once());
+        world.driver().inject(expanding(Action::DoneButHang).once());
         world.ask_for(&claim, "9Gi").await;
-        let failed = |it: &PersistentVolumeClaim| conditions(it).contains(&"ControllerResizeError".to_owned());
-        world.claim_until(&claim, "told why", failed).await;
-        if restarts {
-            daemon.take().unwrap().stop().await.unwrap();
-        }
+        world.expanded_times(2).await;
+        let runs = world.claim_now(&claim).await;
+        assert_eq!(at(&runs, STATE), "ControllerResizeInProgress", "{code:?}: never infeasible while a call runs");
+        dying.kill();
         world.ask_for(&claim, "2Gi").await;
-        if restarts {
-            daemon = Some(world.daemon_on("successor", resizer(slow())).await);
-        }
-        world.sized(&claim, "2Gi").await;
-        assert_eq!(world.sizes_asked(), [9.0, 2.0], "restarts: {restarts}");
-        assert!(!daemon.unwrap().has_ended());
+        let _successor = world.daemon_on("successor", config).await;
+        world.sized(&claim, "9Gi").await;
+        assert_eq!(world.sizes_asked(), [9.0, 9.0, 9.0], "{code:?}: the driver has it");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::roles::kit::{Attempt, ByUid, Secret};
 
 use super::context::{Context, Objects};
 use super::error::RECORD_REFUSAL;
-use super::memory::{Job, WorkKey};
+use super::memory::WorkKey;
 use super::objects::{Stop, patch_claim};
 use super::progress::{Progress, Refused};
 use super::turn::Turn;
@@ -112,7 +112,6 @@ pub(super) async fn take_turn<T, A>(
 pub(super) async fn record_refusal<T, A>(
     cx: &Context,
     now: &Objects,
-    job: Job,
     patch: Option<Patch>,
     turn: &Turn,
 ) -> Result<Done<T, A>, Stop> {
@@ -121,6 +120,5 @@ pub(super) async fn record_refusal<T, A>(
     {
         return Ok(Done::Nothing);
     }
-    cx.note_told(now.uid(), job);
     Ok(Done::RefusalRecorded)
 }

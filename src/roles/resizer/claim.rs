@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::quantity::bytes;
-use crate::cluster::{ClaimResize, PersistentVolume, PersistentVolumeClaim, SmolStr};
+use crate::cluster::{ClaimCondition, ClaimResize, PersistentVolume, PersistentVolumeClaim, SmolStr};
 
 use super::error::{InvalidChange, is_refusal_name};
 use super::names;
@@ -62,6 +62,34 @@ pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 pub fn status(claim: &PersistentVolumeClaim) -> &ClaimResize {
     static EMPTY: LazyLock<ClaimResize> = LazyLock::new(ClaimResize::default);
     claim.status.resize.as_deref().unwrap_or(&EMPTY)
+}
+
+/// Whether a claim that names no class any more has a condition that says otherwise.
+pub fn is_cancellable(status: &ClaimResize) -> bool {
+    let error = status.condition(names::MODIFY_VOLUME_ERROR);
+    status.condition(names::MODIFYING_VOLUME).is_some() || error.is_some_and(|it| it.reason == names::FOREIGN_CLASS)
+}
+
+/// What the claim says of a modification to `class` that the driver has refused for good.
+pub fn failed_text(class: &str) -> String {
+    format!("Modifying volume to \"{class}\" failed. Waiting for retry.")
+}
+
+/// Whether the claim says that the last `ControllerModifyVolume` was refused for good, and that nothing was begun since: this daemon and
+/// csi-resizer write another text, and `InProgress`, before the next call.
+pub fn is_modification_refused(status: &ClaimResize) -> bool {
+    let Some(modify) = &status.modify else { return false };
+    let is_failed = |class: &str| {
+        let modifying = status.condition(names::MODIFYING_VOLUME);
+        let error = status.condition(names::MODIFY_VOLUME_ERROR);
+        modifying.is_some_and(|it| *it.message == *failed_text(class))
+            && error.is_some_and(|it| is_refusal_name(&it.reason))
+    };
+    match modify.status.as_str() {
+        names::INFEASIBLE => true,
+        names::IN_PROGRESS => modify.target.as_deref().is_some_and(is_failed),
+        _ => false,
+    }
 }
 
 /// How far an expansion is: `status.allocatedResourceStatuses.storage`.
@@ -130,11 +158,11 @@ impl Sizes {
         let state = ResizeState::of(status.allocated_status.as_deref());
         let has_failed = status.condition(names::CONTROLLER_RESIZE_ERROR).is_some_and(|error| {
             let says_so = match state {
-                ResizeState::ControllerInProgress => is_refusal_name(&error.reason),
+                ResizeState::ControllerInProgress => is_refusal_name(code_of(error)),
                 ResizeState::ControllerInfeasible => true,
                 _ => false,
             };
-            // csi-resizer writes the time of each call to this condition.
+            // csi-resizer writes the time of each call to this condition; this daemon, that of a call that repeats a refused one.
             let begun = status.condition(names::RESIZING).and_then(|resizing| resizing.last_transition_time.as_ref());
             says_so && begun <= error.last_transition_time.as_ref()
         });
@@ -150,6 +178,15 @@ impl Sizes {
                 .is_some_and(|pending| pending.status == "True"),
         })
     }
+}
+
+/// The name of the gRPC code of a refused expansion. csi-resizer gives no reason, but the driver's whole error in the text.
+fn code_of(error: &ClaimCondition) -> &str {
+    if !error.reason.is_empty() {
+        return &error.reason;
+    }
+    let code = error.message.split_once("rpc error: code = ").and_then(|(_, rest)| rest.split_whitespace().next());
+    code.unwrap_or_default()
 }
 
 /// The rest of a pause that began at `since`. If `since` is in the future, the clock that wrote it is ahead, and the pause is over:
@@ -227,12 +264,15 @@ mod tests {
 
     #[test]
     fn z14_a_final_error_is_known_by_the_reason_that_it_has_left() {
-        let failed = |state: &str, reason: &str, begun: Value| {
+        const INTERNAL: &str = "failed to expand pvc with rpc error: code = Internal desc = no";
+        let failed = |state: &str, told: &str, begun: Value| {
+            // csi-resizer tells the code in its text alone.
+            let (reason, message) = if told.contains(' ') { ("", told) } else { (told, "no") };
             let claim = claim(json!({ "status": {
                 "allocatedResourceStatuses": { "storage": state },
                 "conditions": [
                     { "type": "Resizing", "status": "True", "lastTransitionTime": begun },
-                    { "type": "ControllerResizeError", "status": "True", "reason": reason,
+                    { "type": "ControllerResizeError", "status": "True", "reason": reason, "message": message,
                         "lastTransitionTime": "2026-01-01T00:00:05Z" }] } }));
             Sizes::of(&claim, &volume(json!({}))).unwrap().has_failed
         };
@@ -241,13 +281,17 @@ mod tests {
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(before), true),
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(same), true),
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(null), true),
-            // csi-resizer has called since.
+            // The driver was called since.
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal", json!(after), false),
             (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange", json!(after), false),
             (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange", json!(before), true),
             // What csi-resizer leaves behind.
             (names::CONTROLLER_RESIZE_INFEASIBLE, "", json!(same), true),
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "", json!(same), false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, INTERNAL, json!(same), true),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, INTERNAL, json!(after), false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "failed: rpc error: code = Aborted desc = busy", json!(same), false),
+            (names::CONTROLLER_RESIZE_IN_PROGRESS, "failed to expand pvc with code = Internal", json!(same), false),
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "DeadlineExceeded", json!(before), false),
             (names::CONTROLLER_RESIZE_IN_PROGRESS, "Whatever", json!(before), false),
             (names::NODE_RESIZE_INFEASIBLE, "Internal", json!(before), false),

@@ -56,8 +56,6 @@ pub struct Context {
     pub modified: ByUid<String>,
     /// The last calls of this term, but for those that succeeded.
     pub calls: Mutex<BTreeMap<JobOf, LastCall>>,
-    /// No call of a former leader is running, and all of them have ended as the claims say.
-    pub follows_release: bool,
     /// The classes that claims are being changed to and that the API does not have, and since when that is known.
     pub missing: ByUid<(String, Instant)>,
     /// How often a node that has failed was asked to try again.
@@ -166,28 +164,15 @@ impl Context {
     /// What is known of the last call of a claim's job.
     pub fn last_call(&self, uid: &str, job: Job) -> LastCall {
         let held = self.calls.lock().unwrap_or_else(PoisonError::into_inner).get(&(uid.to_owned(), job)).copied();
-        held.unwrap_or(LastCall::Earlier { trusted: self.follows_release })
+        held.unwrap_or(LastCall::Earlier)
     }
 
     /// A call begins, or has ended. `None`: with success.
     pub fn note_call(&self, uid: &str, job: Job, call: Option<LastCall>) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match call {
-            Some(call) => calls.insert((uid.to_owned(), job), call),
-            None => calls.remove(&(uid.to_owned(), job)),
-        };
-        let is_doubt = |call: Option<LastCall>| call == Some(LastCall::Open { is_told: false });
-        match (is_doubt(before), is_doubt(call)) {
-            (false, true) => self.scope.term.add_doubt(),
-            (true, false) => self.scope.term.remove_doubt(),
-            _ => {}
-        }
-    }
-
-    /// The claim's status says how the last call has ended, or that this is not known.
-    pub fn note_told(&self, uid: &str, job: Job) {
-        if matches!(self.last_call(uid, job), LastCall::Open { .. }) {
-            self.note_call(uid, job, Some(LastCall::Open { is_told: true }));
+        match call {
+            Some(call) => drop(calls.insert((uid.to_owned(), job), call)),
+            None => drop(calls.remove(&(uid.to_owned(), job))),
         }
     }
 

@@ -11,6 +11,8 @@ use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 use crate::translation::NotServed;
 
+use super::names;
+
 /// Why the volume of a claim cannot be changed now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InvalidChange {
@@ -98,8 +100,8 @@ pub const RECORD_REFUSAL: Op = Op("the driver has refused, but that could not be
 pub const CLEAN_UP: Op = Op("cannot remove the size before the expansion from the persistentvolume");
 /// A class that the cache does not have is read from the API.
 pub const LOOK_UP: Op = Op("cannot read the VolumeAttributesClass");
-/// The claim's status gets the state that its class is missing.
-pub const RECORD_PENDING: Op = Op("cannot mark the claim as waiting for its VolumeAttributesClass");
+/// The claim's status gets the state that its class is missing, or another driver's.
+pub const RECORD_UNUSABLE: Op = Op("cannot mark the claim as waiting for a VolumeAttributesClass that can be used");
 /// The new class is written to the PersistentVolume.
 pub const RECORD_CLASS: Op = Op("the volume is modified, but its persistentvolume could not be updated");
 /// The claim's status gets its new class.
@@ -118,7 +120,7 @@ impl Reason for InvalidChange {
             Self::TooSmall { .. } => "OutOfRange",
             Self::NotStored(..) => "NotStored",
             Self::NoClass(_) | Self::UnseenClass(_) => "ClassNotFound",
-            Self::ForeignClass { .. } => "ForeignClass",
+            Self::ForeignClass { .. } => names::FOREIGN_CLASS,
             Self::Replaced(_) => "Replaced",
         }
     }

@@ -47,17 +47,11 @@ impl fmt::Display for WorkKey {
 /// What the term knows of the last call of a job of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastCall {
-    /// This term has made no call. The claim's status says how an earlier one has ended. A later one may be running, unless its leader
-    /// has released the Lease.
-    Earlier {
-        /// Nothing has happened since the claim's status was written.
-        trusted: bool,
-    },
+    /// This term has made no call. The claim's status says how the last one has ended, or that it may be running: whoever repeats a call
+    /// that was refused says so first.
+    Earlier,
     /// The call may still be running.
-    Open {
-        /// The claim's status does not say that it has ended.
-        is_told: bool,
-    },
+    Open,
     /// The driver has refused at this time: nothing is running.
     Refused(Timestamp),
 }
@@ -66,8 +60,8 @@ impl LastCall {
     /// Whether the last call has certainly ended in a refusal. `says_so`: the claim's status says that of an earlier call.
     pub fn is_refused(self, says_so: bool) -> bool {
         match self {
-            Self::Earlier { trusted } => trusted && says_so,
-            Self::Open { .. } => false,
+            Self::Earlier => says_so,
+            Self::Open => false,
             Self::Refused(_) => true,
         }
     }

@@ -10,6 +10,8 @@
 //!   pauses. The jobs change a volume in turn, or together if the driver needs that (`turn.rs`), and then
 //!   with one write for both (`joint.rs`).
 //! - The claim's status has everything that must survive a crash. The term's memory (`memory.rs`) only saves calls, and may be lost.
+//! - While a call runs, the claim does not say that it was refused. So before a call that repeats one whose refusal the claim tells, one
+//!   write says that it runs, and the next leader asks for what the user wants by then only if nothing can be running.
 //! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
 //!   other at any moment.
 
@@ -38,8 +40,6 @@ mod triggers;
 pub mod turn;
 pub mod unknown;
 pub mod waiting;
-
-use std::sync::atomic::AtomicU64;
 
 use serde_json::{Value, json};
 
@@ -78,5 +78,5 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::Resizer { section, stores, caches: wiring.namespaces(), served: AtomicU64::new(u64::MAX) }))
+    Ok(Box::new(serve::Resizer { section, stores, caches: wiring.namespaces() }))
 }

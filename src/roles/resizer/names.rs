@@ -1,5 +1,5 @@
-//! The names that other programs see of the resizer. All are csi-resizer's, so that swapping one for the other needs no
-//! clean-up.
+//! The names that other programs see of the resizer. All but one reason are csi-resizer's, so that swapping one for the other needs
+//! no clean-up.
 
 pub use crate::cluster::names::{
     ANNOTATION_EXPANSION_NOT_REQUIRED, ANNOTATION_MODIFY_SECRET_NAME, ANNOTATION_MODIFY_SECRET_NAMESPACE,
@@ -31,6 +31,9 @@ pub const NODE_RESIZE_ERROR: &str = "NodeResizeError";
 pub const MODIFYING_VOLUME: &str = "ModifyingVolume";
 /// The condition that says why the driver has not modified the volume.
 pub const MODIFY_VOLUME_ERROR: &str = "ModifyVolumeError";
+/// The reason of that condition where the claim names a class of another driver. csi-resizer has no such reason: it sends the class to
+/// its driver. All other reasons are names of gRPC codes.
+pub const FOREIGN_CLASS: &str = "ForeignClass";
 
 /// The states of `status.modifyVolumeStatus.status`.
 pub const PENDING: &str = "Pending";

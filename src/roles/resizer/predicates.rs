@@ -6,7 +6,7 @@
 use crate::cluster::{Change, PersistentVolume, PersistentVolumeClaim, SmolStr, VolumeAttributesClass, quantity};
 use crate::queue::epoch_of;
 
-use super::claim::{Ownership, Sizes, is_bound, ownership, status};
+use super::claim::{Ownership, Sizes, is_bound, is_cancellable, ownership, status};
 use super::expand::decide::{Expansion, note};
 use super::expand::target::{Target, target};
 use super::memory::Job;
@@ -53,9 +53,7 @@ fn wants_class(claim: &PersistentVolumeClaim) -> bool {
     match &status.modify {
         None => wanted.is_some() && wanted != status.current_attributes_class.as_deref(),
         // The claim no longer names a class, and its condition must be removed.
-        Some(modify) if wanted.is_none() && modify.status != names::IN_PROGRESS => {
-            status.condition(names::MODIFYING_VOLUME).is_some()
-        }
+        Some(modify) if wanted.is_none() && modify.status != names::IN_PROGRESS => is_cancellable(status),
         Some(_) => true,
     }
 }

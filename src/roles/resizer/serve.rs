@@ -1,6 +1,5 @@
 //! One term of the resizer: its queue, what feeds it, and its tasks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,8 +47,6 @@ pub(super) struct Resizer {
     pub(super) stores: Stores,
     /// Where pods are watched, if they have to be.
     pub(super) caches: Caches,
-    /// The term that was served last. If it is served again, the calls of its first part may have been cut.
-    pub(super) served: AtomicU64,
 }
 
 impl Role for Resizer {
@@ -156,7 +153,6 @@ impl Resizer {
             expanded: ByUid::default(),
             modified: ByUid::default(),
             calls: Mutex::default(),
-            follows_release: term.follows_release() && self.served.swap(term.id(), Ordering::AcqRel) != term.id(),
             missing: ByUid::default(),
             node_retries: ByUid::default(),
             confirmed: UidSet::default(),

@@ -9,7 +9,7 @@ use tonic::Code;
 
 use super::checks::Checks;
 use super::invariants::Rule;
-use super::objects::{ALLOCATED, FOREIGN_CLASS, MODIFY, TARGET, size};
+use super::objects::{ALLOCATED, FOREIGN_CLASS, MODIFY, TARGET, says_refused, size};
 use crate::world::text;
 
 /// The shortest and the longest back-off, as configured.
@@ -227,6 +227,12 @@ impl Checks {
             let says = text(claim, ALLOCATED);
             self.violate(Rule::I2, format_args!("{handle} is to have {wanted} bytes, and its claim says {says:?}"));
         }
+        if says_refused(claim) {
+            self.violate(
+                Rule::I2,
+                format_args!("{handle} is to have {wanted} bytes, and its claim says that it was refused"),
+            );
+        }
         if self.recorded_size.get(handle).is_some_and(|(term, is)| *term == self.terms && wanted <= *is) {
             self.violate(Rule::I13, format_args!("{handle} is to have {wanted} bytes again, after that was recorded"));
         }
@@ -235,8 +241,7 @@ impl Checks {
     /// I3, and no second call for what is recorded (I13).
     fn class_arrived(&mut self, handle: &str, claim: &Value, request: &Request) {
         let class = request.class();
-        // After a refusal it is asked for again without another mark.
-        if class != text(claim, TARGET) || !["InProgress", "Infeasible"].contains(&text(claim, MODIFY)) {
+        if class != text(claim, TARGET) || text(claim, MODIFY) != "InProgress" {
             let says = &claim["status"]["modifyVolumeStatus"];
             self.violate(Rule::I3, format_args!("{handle} is to get {class}, and its claim says {says}"));
         }

@@ -126,6 +126,21 @@ fn of_calls() -> Broken {
         (I1, "attaches while a pair runs", publishes(Story::new().paired().begun("4Gi").expands(4))),
         (I2, "expands without a mark", Story::new().expands(4)),
         (I2, "expands to another size", Story::new().begun("4Gi").expands(5)),
+        (
+            I2,
+            "expands again while the claim says that it is infeasible",
+            Story::new().state("ControllerResizeInfeasible", "4Gi").expands(4),
+        ),
+        (I2, "expands again while the claim says that it was refused", {
+            let told = |type_: &str, time: &str| json!({ "type": type_, "lastTransitionTime": time });
+            let (begun, refused) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+            let told = json!([told("Resizing", begun), told("ControllerResizeError", refused)]);
+            Story::new().begun("4Gi").writes(CLAIMS, &[("/status/conditions", told)]).expands(4)
+        }),
+        (I3, "modifies again while the claim says that it is infeasible", {
+            let said = json!({ "status": "Infeasible", "targetVolumeAttributesClassName": "a" });
+            Story::new().writes(CLAIMS, &[("/status/modifyVolumeStatus", said)]).modifies("a")
+        }),
         (I3, "modifies without a mark", Story::new().modifies("a")),
         (I3, "modifies to another class", Story::new().modifying("a").modifies("b")),
         (I4, "begins less while a call may run", open().begun("2Gi")),

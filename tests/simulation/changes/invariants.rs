@@ -26,7 +26,10 @@ impl Rule {
     /// Each with what holds, as far as it is seen here.
     pub(super) const ALL: [(Self, &str); 17] = [
         (Self::I1, "one call at a time changes a volume; two calls of a pair count as one"),
-        (Self::I2, "the driver is called with a size only when the claim has it as allocated"),
+        (
+            Self::I2,
+            "the driver is called with a size only when the claim has it as allocated and does not say that it was refused",
+        ),
         (Self::I3, "the driver is called with a class only when the claim says that this modification is in progress"),
         (Self::I4, "no less than the last size while the outcome of the last call is unknown"),
         (

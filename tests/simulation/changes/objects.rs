@@ -53,6 +53,20 @@ pub(super) fn conditions(object: &Value) -> Vec<&str> {
     all.into_iter().flatten().map(|condition| text(condition, "/type")).collect()
 }
 
+/// Whether a claim says that the last expansion was refused, and that none was begun since.
+pub(super) fn says_refused(claim: &Value) -> bool {
+    let all = claim.pointer("/status/conditions").and_then(Value::as_array);
+    let find = |type_: &str| all.into_iter().flatten().find(|condition| text(condition, "/type") == type_);
+    let time = |condition| text(condition, "/lastTransitionTime");
+    let is_open = |condition| ["Aborted", "DeadlineExceeded", "Unavailable"].contains(&text(condition, "/reason"));
+    let error = find("ControllerResizeError").filter(|error| !is_open(error)).map(time).filter(|time| !time.is_empty());
+    match text(claim, STATE) {
+        "ControllerResizeInfeasible" => true,
+        "ControllerResizeInProgress" => error.is_some() && find("Resizing").map(time) <= error,
+        _ => false,
+    }
+}
+
 /// Whether a node has to act, acts, or has failed.
 pub(super) fn is_of_node(state: &str) -> bool {
     state.starts_with("Node")

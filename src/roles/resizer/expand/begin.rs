@@ -15,28 +15,29 @@ pub struct Begin {
     pub sets_state: bool,
     /// A node may have to act again.
     pub drops_not_required: bool,
-    /// The condition `Resizing` appears.
-    pub adds_resizing: bool,
+    /// The condition `Resizing` appears, or gets the time of a call that repeats one whose refusal the claim tells.
+    pub sets_resizing: bool,
     /// The conditions of an earlier expansion.
     pub removes: Vec<&'static str>,
     /// Another size than before.
     pub is_fresh: bool,
 }
 
-/// What must be written before the driver is called with `size`. `None`: the status says it already.
-pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64) -> Option<Begin> {
+/// What must be written before the driver is called with `size`. `None`: the status says it already. `says_failed`: it says that the last
+/// call was refused, so it must say that the next one runs.
+pub fn begin(claim: &PersistentVolumeClaim, sizes: &Sizes, size: i64, says_failed: bool) -> Option<Begin> {
     let status = status(claim);
     let is_fresh = sizes.allocated != Some(size);
-    // A node's state is left to the node, and a refusal stands until the driver says something else, unless another size begins.
-    let stands = sizes.state.is_of_node() || sizes.state == ResizeState::ControllerInfeasible;
-    let keeps_state = sizes.state == ResizeState::ControllerInProgress || (!is_fresh && stands);
+    // A node's state is left to the node, unless another size begins.
+    let keeps_state = sizes.state == ResizeState::ControllerInProgress || (!is_fresh && sizes.state.is_of_node());
+    let is_resizing = status.condition(names::RESIZING).is_some_and(|resizing| resizing.status == "True");
     let told = |type_: &&str| status.condition(type_).is_some();
     let of_before = [names::FILE_SYSTEM_RESIZE_PENDING, names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR];
     let mark = Begin {
         allocated: is_fresh.then(|| words(claim, status, size)),
         sets_state: !keeps_state,
         drops_not_required: claim.metadata.annotation(names::ANNOTATION_EXPANSION_NOT_REQUIRED).is_some(),
-        adds_resizing: status.condition(names::RESIZING).is_none_or(|resizing| resizing.status != "True"),
+        sets_resizing: !is_resizing || (says_failed && !is_fresh),
         removes: if is_fresh { of_before.into_iter().filter(told).collect() } else { Vec::new() },
         is_fresh,
     };

@@ -203,7 +203,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     let volume = translated.as_deref().unwrap_or(volume);
     let told = Sizes::of(claim, volume)?;
     if let Some(refused) = &view.progress.refused {
-        // An error that leaves the outcome open is written only where the claim says that an earlier one was final.
+        // An error that leaves the outcome open is written only where the claim says that the call was refused.
         let is_due = !refused.is_recorded && (is_refusal(refused.error.code) || told.has_failed);
         return Ok(if is_due { Step::RecordRefusal } else { Step::Refused(refused.error.clone()) });
     }
@@ -237,7 +237,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if let Some(wait) = pause(view, &sizes, size) {
         return Ok(Step::Wait(wait));
     }
-    ask(view, volume, &sizes, size)
+    ask(view, volume, &sizes, size, told.has_failed)
 }
 
 /// The pauses that only time, or another request of the user, ends.
@@ -245,7 +245,7 @@ fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
     // Another size that is requested waits only for the outcome of the last call.
     let is_pinned = !sizes.has_failed && size != sizes.requested;
     if sizes.state == ResizeState::ControllerInfeasible && sizes.allocated == Some(size) && !is_pinned {
-        // The claim has the time of the first refusal of a row.
+        // The claim has the time of the last refusal.
         let error = status(view.claim).condition(names::CONTROLLER_RESIZE_ERROR);
         let told = error.and_then(|error| error.last_transition_time.clone());
         let since = view.last_call.refused_at().or(told);
@@ -258,7 +258,13 @@ fn pause(view: &View<'_>, sizes: &Sizes, size: i64) -> Option<Wait> {
 }
 
 /// The steps before the call, and the call.
-fn ask(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, size: i64) -> Result<Step, InvalidChange> {
+fn ask(
+    view: &View<'_>,
+    volume: &PersistentVolume,
+    sizes: &Sizes,
+    size: i64,
+    says_failed: bool,
+) -> Result<Step, InvalidChange> {
     let progress = view.progress;
     let csi = volume.spec.csi.as_deref().filter(|csi| !csi.volume_handle.is_empty()).ok_or(InvalidChange::NoHandle)?;
     if view.expansion == Expansion::Node {
@@ -284,7 +290,7 @@ fn ask(view: &View<'_>, volume: &PersistentVolume, sizes: &Sizes, size: i64) -> 
         Pods::Some => return Ok(Step::Wait(Wait::Pods)),
         Pods::Unknown => return Ok(Step::Wait(Wait::PodList)),
     }
-    if let Some(begin) = begin(view.claim, sizes, size) {
+    if let Some(begin) = begin(view.claim, sizes, size, says_failed) {
         return Ok(Step::Begin(begin));
     }
     if !view.is_confirmed {

@@ -16,6 +16,9 @@ use crate::roles::resizer::fixtures::{DRIVER, claim, volume, volume_value};
 use crate::roles::resizer::memory::LastCall;
 use crate::roles::resizer::names;
 
+#[path = "refusal_tests.rs"]
+mod refusals;
+
 const GIB: i64 = 1 << 30;
 
 /// What one decision is made from, and changed by a test.
@@ -42,7 +45,7 @@ impl Case {
             expansion: Expansion::Controller,
             pods: Pods::None,
             node_pause: None,
-            last_call: LastCall::Earlier { trusted: true },
+            last_call: LastCall::Earlier,
             is_confirmed: true,
             rules: Rules {
                 driver: DRIVER.to_owned(),
@@ -170,7 +173,7 @@ fn z8_z9_an_expansion_is_prepared_in_order_and_says_how_the_volume_is_used() {
     case.pods = Pods::None;
     let Step::Begin(begin) = case.step() else { panic!("{:?}", case.step()) };
     assert_eq!(begin.allocated.as_deref(), Some("2Gi"));
-    assert!(begin.sets_state && begin.adds_resizing && begin.is_fresh);
+    assert!(begin.sets_state && begin.sets_resizing && begin.is_fresh);
 
     let mut marked = Case::begun(json!({}));
     marked.is_confirmed = false;
@@ -180,29 +183,6 @@ fn z8_z9_an_expansion_is_prepared_in_order_and_says_how_the_volume_is_used() {
     assert_eq!((expand.volume_id.as_str(), expand.size), ("handle-1", 2 * GIB));
     let Some(AccessType::Mount(mount)) = expand.capability.access_type else { panic!("not mounted") };
     assert_eq!(mount.fs_type, "ext4");
-}
-
-#[test]
-fn a_begin_mark_that_changes_nothing_is_none_and_a_refusal_stands_while_the_driver_is_asked_again() {
-    let failed = |state: &str, reason: &str| {
-        Case::begun(json!({ "status": {
-            "allocatedResourceStatuses": { "storage": state },
-            "conditions": [
-                { "type": "Resizing", "status": "True" },
-                { "type": "ControllerResizeError", "status": "True", "reason": reason, "message": "no" } ] } }))
-    };
-    for (state, reason) in [
-        (names::CONTROLLER_RESIZE_IN_PROGRESS, "Internal"),
-        (names::CONTROLLER_RESIZE_IN_PROGRESS, "DeadlineExceeded"),
-        (names::CONTROLLER_RESIZE_IN_PROGRESS, ""),
-        (names::CONTROLLER_RESIZE_INFEASIBLE, "OutOfRange"),
-        (names::CONTROLLER_RESIZE_INFEASIBLE, ""),
-    ] {
-        let step = failed(state, reason).step();
-        assert!(matches!(step, Step::Expand(_)), "{state} {reason}: {step:?}");
-    }
-    let not_required = json!({ "metadata": { "annotations": { names::ANNOTATION_EXPANSION_NOT_REQUIRED: "true" } } });
-    assert!(matches!(Case::begun(not_required).step(), Step::Begin(begin) if begin.drops_not_required), "Z11");
 }
 
 /// As an older API has left it: nobody else would ever end such a state.
@@ -248,82 +228,6 @@ fn z18_an_infeasible_size_waits_out_its_pause_and_another_size_does_not() {
     assert!(matches!(over.step(), Step::Begin(_)));
     let again = Case { last_call: LastCall::Refused("2026-01-01T00:09:30Z".parse().unwrap()), ..infeasible("2Gi") };
     assert_eq!(again.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(270))), "counted from the last refusal");
-}
-
-/// What is known of the last call to 9Gi, when the user has come down to 2Gi, and the size that the driver is asked for.
-#[test]
-fn i4_less_is_asked_for_only_when_the_last_call_has_certainly_ended() {
-    let refused = LastCall::Refused("2026-01-01T00:09:59Z".parse().unwrap());
-    let (trusted, untrusted) = (LastCall::Earlier { trusted: true }, LastCall::Earlier { trusted: false });
-    let (in_progress, infeasible) = (names::CONTROLLER_RESIZE_IN_PROGRESS, names::CONTROLLER_RESIZE_INFEASIBLE);
-    for (state, reason, last_call, expected) in [
-        (in_progress, "Internal", refused, 2),
-        (in_progress, "Internal", trusted, 2),
-        (in_progress, "Internal", untrusted, 9),
-        (in_progress, "Internal", LastCall::Open { is_told: false }, 9),
-        (in_progress, "DeadlineExceeded", refused, 2),
-        (in_progress, "DeadlineExceeded", trusted, 9),
-        (in_progress, "", trusted, 9),
-        (infeasible, "OutOfRange", refused, 2),
-        (infeasible, "OutOfRange", trusted, 2),
-        (infeasible, "OutOfRange", untrusted, 9),
-        (infeasible, "OutOfRange", LastCall::Open { is_told: false }, 9),
-    ] {
-        let mut case = Case::begun(json!({ "status": {
-            "allocatedResources": { "storage": "9Gi" },
-            "allocatedResourceStatuses": { "storage": state },
-            "conditions": [
-                { "type": "Resizing", "status": "True" },
-                { "type": "ControllerResizeError", "status": "True", "reason": reason, "message": "no",
-                    "lastTransitionTime": "2026-01-01T00:09:59Z" }] } }));
-        case.last_call = last_call;
-        let size = match case.step() {
-            Step::Begin(begin) => begin.allocated.as_deref() == Some("2Gi"),
-            Step::Expand(expand) => expand.size == 2 * GIB,
-            step => panic!("{state} {reason} {last_call:?}: {step:?}"),
-        };
-        assert_eq!(if size { 2 } else { 9 }, expected, "{state} {reason} {last_call:?}");
-    }
-}
-
-/// What a claim says of the end of the last call, how the next one ends, and the new state and reason, if anything is written.
-#[test]
-fn how_an_expansion_has_ended_is_written_once() {
-    let at = "2026-01-01T00:10:00Z".parse().unwrap();
-    let said = |state: &str, reason: &str, message: &str| {
-        claim(json!({ "status": {
-            "allocatedResourceStatuses": { "storage": state },
-            "conditions": [{ "type": "ControllerResizeError", "status": "True", "reason": reason,
-                "message": format!("failed to expand pvc with rpc error: code = {reason} desc = {message}") }] } }))
-    };
-    let (in_progress, infeasible) = (names::CONTROLLER_RESIZE_IN_PROGRESS, names::CONTROLLER_RESIZE_INFEASIBLE);
-    let same = json!(null);
-    for (state, reason, code, message, expected) in [
-        (in_progress, "Internal", Code::Internal, "id 0a1b2c3d", None),
-        (in_progress, "Internal", Code::Internal, "id 99999999", None),
-        (in_progress, "Internal", Code::Internal, "another text", Some((&same, "Internal"))),
-        (in_progress, "Internal", Code::Aborted, "id 0a1b2c3d", Some((&same, "Aborted"))),
-        (in_progress, "", Code::Internal, "id 0a1b2c3d", Some((&same, "Internal"))),
-        (in_progress, "Internal", Code::OutOfRange, "id 0a1b2c3d", Some((&json!(infeasible), "OutOfRange"))),
-        (infeasible, "OutOfRange", Code::OutOfRange, "id 99999999", None),
-        (infeasible, "", Code::OutOfRange, "id 99999999", Some((&same, "OutOfRange"))),
-        (infeasible, "OutOfRange", Code::Internal, "id 0a1b2c3d", Some((&json!(in_progress), "Internal"))),
-        (infeasible, "OutOfRange", Code::Aborted, "id 0a1b2c3d", Some((&json!(in_progress), "Aborted"))),
-    ] {
-        let error = RpcError { method: "/x/Y", code, message: message.to_owned() };
-        let refused = Refused { asked: 1, error, is_recorded: false };
-        let patch = writes::refused(&said(state, reason, "id 0a1b2c3d"), &refused, at);
-        let found = patch.map(|patch| match patch {
-            Patch::Strategic(body) => {
-                let status = &body["status"];
-                let reason = status["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned();
-                (status["allocatedResourceStatuses"]["storage"].clone(), reason)
-            }
-            patch => (json!(format!("{patch:?}")), String::new()),
-        });
-        let expected = expected.map(|(state, reason)| (state.clone(), reason.to_owned()));
-        assert_eq!(found, expected, "{state} {reason}, then {code:?} {message}");
-    }
 }
 
 #[test]
@@ -402,26 +306,6 @@ fn z10_z17_a_node_only_driver_is_asked_nothing_and_its_record_may_sink() {
     assert_eq!(case.step(), Step::RecordSize { size: 2 * GIB, before: None }, "the record sinks");
     case.volume = Some(volume(json!({ "spec": { "capacity": { "storage": "2Gi" } } })));
     assert_eq!(case.step(), Step::RecordNode { begun: Some(2 * GIB) });
-}
-
-#[test]
-fn a_refusal_for_good_is_recorded_and_one_that_leaves_all_open_is_not() {
-    for number in 1..17 {
-        let code = Code::from_i32(number);
-        let error = RpcError { method: "/csi.v1.Controller/ControllerExpandVolume", code, message: "no".to_owned() };
-        let mut case = Case::begun(json!({}));
-        case.progress.refused = Some(Refused { asked: 1, error: error.clone(), is_recorded: false });
-        let is_open = [1, 4, 8, 10, 14].contains(&number);
-        let expected = if is_open { Step::Refused(error.clone()) } else { Step::RecordRefusal };
-        assert_eq!(case.step(), expected, "{code:?}");
-        case.progress.refused = Some(Refused { asked: 1, error: error.clone(), is_recorded: true });
-        assert_eq!(case.step(), Step::Refused(error.clone()), "{code:?}");
-        // Otherwise the next leader would take the outcome for known.
-        let says_final = json!({ "type": "ControllerResizeError", "status": "True", "reason": "Internal" });
-        let mut after = Case::begun(json!({ "status": { "conditions": [says_final] } }));
-        after.progress.refused = Some(Refused { asked: 1, error, is_recorded: false });
-        assert_eq!(after.step(), Step::RecordRefusal, "{code:?}");
-    }
 }
 
 #[test]

@@ -73,9 +73,7 @@ pub(super) async fn expand(cx: &Context, now: &Objects, expand: Expand, secret: 
     let is_migrated = now.volume.as_ref().is_some_and(|volume| volume.spec.in_tree.is_some());
     let client = cx.scope.driver.use_now()?.for_migrated(is_migrated).with_own_timeout(cx.section.resize_timeout);
     // From here on the outcome is unknown until the driver answers.
-    let told = now.volume.as_ref().and_then(|volume| Sizes::of(&now.claim, volume).ok());
-    let is_told = told.is_some_and(|told| !told.has_failed);
-    cx.note_call(now.uid(), Job::Expand, Some(LastCall::Open { is_told }));
+    cx.note_call(now.uid(), Job::Expand, Some(LastCall::Open));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_expand_volume(request)).await?;
     let answer = match answer {
         Ok(answer) => answer,

@@ -139,7 +139,7 @@ impl Reconciler for Expansions {
             Step::RecordRefusal => {
                 let refused = state.progress.refused.as_ref();
                 let patch = refused.and_then(|refused| writes::refused(&now.claim, refused, cx.scope.clock.wall()));
-                attempt::record_refusal(cx, now, Job::Expand, patch, turn).await
+                attempt::record_refusal(cx, now, patch, turn).await
             }
             _ => Ok(Done::Nothing),
         }

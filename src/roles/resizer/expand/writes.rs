@@ -3,6 +3,8 @@
 //! Each patch names only what it changes, so that conditions, resources and annotations of others stay, also those that the cache
 //! does not have yet.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
@@ -37,8 +39,12 @@ pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp
     if begin.sets_state {
         patch = patch.set(&STATE, names::CONTROLLER_RESIZE_IN_PROGRESS);
     }
-    if begin.adds_resizing {
-        patch = patch.set_condition(&condition(names::RESIZING, "", "", now));
+    if begin.sets_resizing {
+        // The API keeps whole seconds, and the call is later than the refusal before it.
+        let refused = time_of(claim, names::CONTROLLER_RESIZE_ERROR);
+        let after = refused.and_then(|refused| refused.checked_add(Duration::from_secs(1)).ok());
+        let at = after.map_or(now, |after| now.max(after));
+        patch = patch.set_condition(&condition(names::RESIZING, "", "", at));
     }
     begin.removes.iter().fold(patch, |patch, type_| patch.remove_condition(type_)).into_patch()
 }
@@ -101,9 +107,11 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
     let message = format!("failed to expand pvc with {}", refused.error);
     let message = truncate_message(&message, MESSAGE_LIMIT);
     let reason = refused.error.label();
-    let is_told = held
-        .condition(names::CONTROLLER_RESIZE_ERROR)
-        .is_some_and(|it| it.status == "True" && it.reason == reason && gist(&it.message) == gist(&message));
+    let begun = time_of(claim, names::RESIZING);
+    let is_told = begun <= time_of(claim, names::CONTROLLER_RESIZE_ERROR)
+        && held
+            .condition(names::CONTROLLER_RESIZE_ERROR)
+            .is_some_and(|it| it.status == "True" && it.reason == reason && gist(&it.message) == gist(&message));
     if is_told && state.is_none() {
         return None;
     }
@@ -112,7 +120,14 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
         Some(state) => patch.set(&STATE, state),
         None => patch,
     };
-    patch.set_condition(&condition(names::CONTROLLER_RESIZE_ERROR, reason, &message, now)).into_patch()
+    // The end of a call is not before its beginning, which another clock may have told.
+    let at = begun.map_or(now, |begun| now.max(begun));
+    patch.set_condition(&condition(names::CONTROLLER_RESIZE_ERROR, reason, &message, at)).into_patch()
+}
+
+/// The time that the claim has for this condition.
+fn time_of(claim: &PersistentVolumeClaim, type_: &str) -> Option<Timestamp> {
+    Some(status(claim).condition(type_)?.last_transition_time.as_ref()?.0)
 }
 
 fn condition<'a>(type_: &'a str, reason: &'a str, message: &'a str, now: Timestamp) -> Condition<'a> {

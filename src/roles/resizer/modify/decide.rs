@@ -3,6 +3,7 @@
 //! ```text
 //! gates ─> class ─> checks ─> secret ─> turn ─> begin ─────> ControllerModifyVolume ─┬─> volume ─> claim
 //!                    └─> pending, until there is such a class                         └─> refusal ─> claim
+//!                    └─> infeasible, if the class is another driver's
 //! ```
 //!
 //! Two rules make this safe. The driver is called with a class only after the claim's status says so (I3). While the outcome of a call
@@ -15,7 +16,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::{PersistentVolume, PersistentVolumeClaim, SecretRef, VolumeAttributesClass};
 use crate::csi::RpcError;
-use crate::roles::resizer::claim::{Ownership, is_bound, ownership, pause_left, status};
+use crate::roles::resizer::claim::{
+    Ownership, is_bound, is_cancellable, is_modification_refused, ownership, pause_left, status,
+};
 use crate::roles::resizer::error::InvalidChange;
 use crate::roles::resizer::memory::LastCall;
 use crate::roles::resizer::names;
@@ -70,6 +73,13 @@ pub struct View<'a> {
     pub progress: &'a Progress,
 }
 
+impl View<'_> {
+    /// Whether the class is for our driver, as far as is known.
+    fn may_be_ours(&self, class: Class<'_>) -> bool {
+        !matches!(class, Class::Known(class) if class.driver_name != self.rules.driver)
+    }
+}
+
 /// What one attempt has done so far.
 pub type Progress = progress::Progress<String, String>;
 /// Why the driver has not modified the volume.
@@ -88,6 +98,8 @@ pub enum Step {
     LookUp(String),
     /// Write to the claim's status that its class is missing.
     RecordPending(InvalidChange),
+    /// Write to the claim's status that this class is another driver's.
+    RecordForeign(String, InvalidChange),
     /// Read the secret.
     ReadSecret(SecretRef),
     /// Lock the volume with this handle.
@@ -167,9 +179,11 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
         Some(modify) => (Some(modify.status.as_str()), modify.target.as_deref()),
         None => (None, None),
     };
-    if state == Some(names::INFEASIBLE) && wanted.is_some() && begun == wanted {
-        let error = status.condition(names::MODIFY_VOLUME_ERROR);
-        // The claim has the time of the first refusal of a row.
+    let error = status.condition(names::MODIFY_VOLUME_ERROR);
+    // Only the driver's refusals have a pause. A class of another driver has none, nor has the one that comes under its name.
+    let is_foreign = error.is_some_and(|error| error.reason == names::FOREIGN_CLASS) || !view.may_be_ours(view.wanted);
+    if state == Some(names::INFEASIBLE) && wanted.is_some() && begun == wanted && !is_foreign {
+        // The claim has the time of the last refusal.
         let told = error.and_then(|error| error.last_probe_time.clone().or_else(|| error.last_transition_time.clone()));
         let since = view.last_call.refused_at().or(told);
         if let Some(left) = pause_left(since.as_ref(), view.rules.infeasible_pause, view.now) {
@@ -181,8 +195,7 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     }
     let is_in_progress = state == Some(names::IN_PROGRESS);
     if wanted.is_none() && !is_in_progress {
-        let is_told = status.condition(names::MODIFYING_VOLUME).is_some();
-        return Ok(if is_told { in_turn(view, volume, Step::Cancel) } else { Step::Settled });
+        return Ok(if is_cancellable(status) { in_turn(view, volume, Step::Cancel) } else { Step::Settled });
     }
     if volume.metadata.deletion_timestamp.is_some() && !is_in_progress {
         return Ok(Step::Settled);
@@ -190,8 +203,8 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if !view.rules.modifies {
         return Err(InvalidChange::NoModification(view.rules.driver.clone()));
     }
-    let is_infeasible = state == Some(names::INFEASIBLE);
-    let is_open = (is_in_progress || is_infeasible) && !view.last_call.is_refused(is_infeasible);
+    let has_begun = is_in_progress || state == Some(names::INFEASIBLE);
+    let is_open = has_begun && !view.last_call.is_refused(is_modification_refused(status));
     let goes_on = is_open || (is_in_progress && wanted.is_none());
     let needed = if goes_on { view.begun } else { view.wanted };
     if needed == Class::Unknown {
@@ -201,7 +214,9 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     if let (true, Some(begun)) = (goes_on, begun) {
         match known(view, begun, view.begun) {
             Ok(class) => return ask(view, volume, class, begun),
-            Err(_) if view.gives_up_begun && wanted.is_some() => {}
+            // It is waited for, because it may come back. Another driver's class does not become ours.
+            Err(_) if wanted.is_some() && (view.gives_up_begun || !view.may_be_ours(view.begun)) => {}
+            Err(reason @ InvalidChange::ForeignClass { .. }) => return Ok(foreign(view, volume, begun, reason)),
             Err(InvalidChange::NoClass(class)) if !progress.is_looked_up => return Ok(Step::LookUp(class)),
             Err(reason) => return Err(reason),
         }
@@ -209,10 +224,26 @@ fn step(view: &View<'_>) -> Result<Step, InvalidChange> {
     let Some(wanted) = wanted else { return Ok(Step::Settled) };
     match known(view, wanted, view.wanted) {
         Ok(class) => ask(view, volume, class, wanted),
+        Err(reason @ InvalidChange::ForeignClass { .. }) => Ok(foreign(view, volume, wanted, reason)),
         Err(InvalidChange::NoClass(class)) if !progress.is_looked_up => Ok(Step::LookUp(class)),
         Err(reason) if state == Some(names::PENDING) => Ok(Step::Wait(Wait::Class(reason))),
         Err(reason) => Ok(in_turn(view, volume, Step::RecordPending(reason))),
     }
+}
+
+/// The driver is never called with another driver's class. A class does not change, so the claim says that it is infeasible, until it
+/// names another class, or a class of ours has this name.
+fn foreign(view: &View<'_>, volume: &PersistentVolume, class: &str, reason: InvalidChange) -> Step {
+    let status = status(view.claim);
+    let is_told = status
+        .modify
+        .as_ref()
+        .is_some_and(|modify| modify.status == names::INFEASIBLE && modify.target.as_deref() == Some(class))
+        && status.condition(names::MODIFY_VOLUME_ERROR).is_some_and(|error| *error.message == *reason.to_string());
+    if is_told {
+        return Step::Wait(Wait::Class(reason));
+    }
+    in_turn(view, volume, Step::RecordForeign(class.to_owned(), reason))
 }
 
 /// The step, if the attempt has its turn; otherwise the step to get the turn.
@@ -252,11 +283,13 @@ fn ask(
         return Ok(Step::TakeTurn(csi.volume_handle.clone()));
     }
     let status = status(view.claim);
-    // What the claim says of the same class stands until the driver says something else.
-    let says_so = |state: &str| [names::IN_PROGRESS, names::INFEASIBLE].contains(&state);
-    let is_begun =
-        status.modify.as_ref().is_some_and(|modify| says_so(&modify.status) && modify.target.as_deref() == Some(name))
-            && status.condition(names::MODIFYING_VOLUME).is_some();
+    // What the claim says of a refusal does not stand while the driver is asked again.
+    let is_begun = status
+        .modify
+        .as_ref()
+        .is_some_and(|modify| modify.status == names::IN_PROGRESS && modify.target.as_deref() == Some(name))
+        && status.condition(names::MODIFYING_VOLUME).is_some()
+        && !is_modification_refused(status);
     if !is_begun {
         return Ok(Step::Begin(name.to_owned()));
     }

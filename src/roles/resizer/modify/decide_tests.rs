@@ -44,7 +44,7 @@ fn case(wanted: Option<&str>, state: Option<&str>, target: Option<&str>) -> Case
         volume: json!({}),
         classes: ["a", "b", "c"].map(|name| class(name, DRIVER)).into(),
         is_hidden: false,
-        last_call: LastCall::Earlier { trusted: true },
+        last_call: LastCall::Earlier,
         gives_up_begun: false,
         is_confirmed: true,
         rules: Rules {
@@ -92,13 +92,23 @@ fn told() -> Value {
     json!({ "status": { "conditions": [{ "type": MODIFYING, "status": "True" }] } })
 }
 
+/// What a claim says of the call for `b`, and of the last error.
+fn ended(word: &str, reason: &str) -> Value {
+    let message = match word {
+        "failed" => "Modifying volume to \"b\" failed. Waiting for retry.",
+        "still" => "Modifying volume to \"b\" is still in progress.",
+        _ => "Modifying volume to \"b\" is in progress.",
+    };
+    json!({ "status": { "conditions": [{ "type": MODIFYING, "status": "True", "message": message },
+        { "type": "ModifyVolumeError", "status": "True", "reason": reason }] } })
+}
+
 #[test]
 fn every_row_of_the_table() {
     let begin = |class: &str| Step::Begin(class.to_owned());
     let in_progress = Some(names::IN_PROGRESS);
     let infeasible = Some(names::INFEASIBLE);
     let refused = LastCall::Refused("2026-01-01T00:00:00Z".parse().unwrap());
-    let untrusted = LastCall::Earlier { trusted: false };
     for (row, case, expected) in [
         ("2", case(Some("a"), None, None), Step::Settled),
         ("3", case(None, Some(names::PENDING), None), Step::Settled),
@@ -111,14 +121,18 @@ fn every_row_of_the_table() {
         ("6 another (Z40)", case(Some("c"), Some(names::INFEASIBLE), Some("b")), begin("c")),
         ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), in_progress, Some("b")) }, begin("c")),
         ("6 after a refusal", Case { last_call: refused, ..case(Some("c"), infeasible, Some("b")) }, begin("c")),
-        ("4 a dead leader", Case { last_call: untrusted, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
         (
-            "4 a retry is open",
-            Case { last_call: LastCall::Open { is_told: false }, ..case(Some("c"), infeasible, Some("b")) },
-            begin("b"),
+            "6 refused, says the claim",
+            case(Some("c"), in_progress, Some("b")).with(ended("failed", "Internal")),
+            begin("c"),
         ),
+        ("4 a retry is open", Case { last_call: LastCall::Open, ..case(Some("c"), infeasible, Some("b")) }, begin("b")),
     ] {
         assert_eq!(case.step(), expected, "row {row}");
+    }
+    for (word, reason) in [("is", "Internal"), ("still", "Aborted"), ("failed", "Aborted")] {
+        let runs = case(Some("c"), in_progress, Some("b")).with(ended(word, reason));
+        assert!(matches!(runs.step(), Step::Modify(modify) if modify.class == "b"), "4, {word}: nobody knows");
     }
     let first = case(Some("b"), None, None).with(json!({ "status": { "currentVolumeAttributesClassName": null } }));
     assert_eq!(first.step(), begin("b"), "Z35");
@@ -149,12 +163,81 @@ fn z38_a_class_that_is_missing_is_looked_up_once_and_then_waited_for() {
     assert_eq!(hidden.step(), Step::Wait(Wait::Classes), "Z47");
 }
 
+/// A case in which the class `b` is another driver's, and our sentence about it.
+fn with_foreign_b(mut case: Case) -> (Case, String) {
+    case.classes = vec![class("a", DRIVER), class("b", "other.csi"), class("c", DRIVER)];
+    (case, format!("VAC \"b\" is for driver \"other.csi\", not \"{DRIVER}\"."))
+}
+
 #[test]
-fn z48_the_class_of_another_driver_is_never_sent_to_ours() {
-    let mut foreign = case(Some("b"), None, None);
-    foreign.classes = vec![class("b", "other.csi")];
-    let Step::RecordPending(reason) = foreign.step() else { panic!("{:?}", foreign.step()) };
-    assert_eq!(reason.to_string(), format!("VAC \"b\" is for driver \"other.csi\", not \"{DRIVER}\"."));
+fn z48_the_class_of_another_driver_is_never_sent_to_ours_and_the_claim_says_so() {
+    let (in_progress, infeasible) = (Some(names::IN_PROGRESS), Some(names::INFEASIBLE));
+    let refused = LastCall::Refused("2026-01-01T00:09:59Z".parse().unwrap());
+    let said = |reason: &str, message: &str| {
+        json!({ "status": { "conditions": [{ "type": "ModifyVolumeError", "status": "True", "reason": reason,
+            "message": message, "lastProbeTime": "2026-01-01T00:09:59Z" }] } })
+    };
+    let theirs = || said("InvalidArgument", "no such parameter");
+    // As csi-resizer leaves a claim, too: it sends the class to its driver.
+    for (what, of) in [
+        ("nothing has begun", case(Some("b"), None, None)),
+        ("its class was missing", case(Some("b"), Some(names::PENDING), None)),
+        ("another was refused", Case { last_call: refused, ..case(Some("b"), infeasible, Some("c")) }),
+        ("it may be running", case(Some("b"), in_progress, Some("b"))),
+        ("the driver has refused it", case(Some("b"), infeasible, Some("b")).with(theirs())),
+        ("it may be running, and nothing is wanted", case(None, in_progress, Some("b"))),
+    ] {
+        let (mut case, text) = with_foreign_b(of);
+        assert!(
+            matches!(case.step(), Step::RecordForeign(class, why) if class == "b" && why.to_string() == text),
+            "{what}"
+        );
+        case.progress.has_turn = false;
+        assert!(matches!(case.step(), Step::TakeTurn(_)), "{what}");
+    }
+    let told = |wanted| {
+        let (case, text) = with_foreign_b(case(wanted, infeasible, Some("b")));
+        Case { last_call: refused, ..case.with(said("ForeignClass", &text)) }
+    };
+    assert!(matches!(told(Some("b")).step(), Step::Wait(Wait::Class(_))), "once");
+    assert_eq!(told(Some("c")).step(), Step::Begin("c".to_owned()), "a good one, at once");
+    assert_eq!(told(None).step(), Step::Cancel, "a first class that is taken back");
+    let anew = Case { classes: vec![class("b", DRIVER)], ..told(Some("b")) };
+    assert_eq!(anew.step(), Step::Begin("b".to_owned()), "a class of ours under that name, at once");
+    let gone = Case { classes: Vec::new(), ..told(Some("b")) };
+    assert_eq!(gone.step(), Step::LookUp("b".to_owned()));
+    let (left, _) = with_foreign_b(case(Some("c"), in_progress, Some("b")));
+    assert_eq!(left.step(), Step::Begin("c".to_owned()), "it can't be repeated, so it is not waited for");
+    let (open, _) = with_foreign_b(case(Some("b"), in_progress, Some("c")));
+    assert_eq!(open.step(), Step::Begin("c".to_owned()), "what may be running comes first");
+}
+
+/// Which conditions a write leaves, removes or sets.
+#[test]
+fn z48_what_is_said_of_another_drivers_class_goes_with_the_class() {
+    let at = "2026-01-01T00:10:00Z".parse().unwrap();
+    let conditions = |patch: Option<Patch>| match patch {
+        Some(Patch::Strategic(body)) => body["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|it| {
+                format!(
+                    "{} {}",
+                    it["$patch"].as_str().or_else(|| it["reason"].as_str()).unwrap_or("-"),
+                    it["type"].as_str().unwrap()
+                )
+            })
+            .collect::<Vec<_>>(),
+        patch => vec![format!("{patch:?}")],
+    };
+    let begun = claim(case(Some("b"), Some(names::IN_PROGRESS), Some("c")).with(told()).claim);
+    let set = conditions(writes::foreign(&begun, "b", "not ours", at));
+    assert_eq!(set, ["ForeignClass ModifyVolumeError", "delete ModifyingVolume"], "nothing is being modified");
+    let said = json!({ "status": { "conditions": [{ "type": "ModifyVolumeError", "status": "True", "reason": "ForeignClass" }] } });
+    let foreign = claim(case(Some("b"), Some(names::INFEASIBLE), Some("b")).with(said).claim);
+    assert_eq!(conditions(writes::begun(&foreign, "b", at)), ["- ModifyingVolume", "delete ModifyVolumeError"]);
+    assert_eq!(conditions(writes::cancelled(&foreign)), ["delete ModifyingVolume", "delete ModifyVolumeError"]);
 }
 
 #[test]
@@ -183,14 +266,26 @@ fn z40_an_infeasible_class_waits_out_its_pause() {
     assert_eq!(again.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(270))), "counted from the last refusal");
 }
 
-/// What the claim says stands while the driver is asked again, so that an attempt that ends like the last one writes nothing.
+/// While a call runs, the claim does not say that it was refused: the next leader would believe that.
 #[test]
-fn a_class_that_was_refused_is_asked_for_again_without_a_write() {
-    let told = |state: &str| case(Some("b"), Some(state), Some("b")).with(told());
-    for state in [names::IN_PROGRESS, names::INFEASIBLE] {
-        assert!(matches!(told(state).step(), Step::Modify(_)), "{state}");
+fn z14_a_class_that_was_refused_is_marked_again_before_the_driver_is_asked_again() {
+    let told =
+        |state: &str, word: &str, reason: &str| case(Some("b"), Some(state), Some("b")).with(ended(word, reason));
+    let is_marked = |case: &Case| case.step() == Step::Begin("b".to_owned());
+    assert!(is_marked(&told(names::INFEASIBLE, "failed", "InvalidArgument")));
+    assert!(is_marked(&told(names::IN_PROGRESS, "failed", "Internal")));
+    assert!(is_marked(&told(names::PENDING, "is", "")));
+    for (word, reason) in [("is", "Internal"), ("is", ""), ("still", "Aborted")] {
+        assert!(matches!(told(names::IN_PROGRESS, word, reason).step(), Step::Modify(_)), "{word} {reason}: no write");
     }
-    assert_eq!(told(names::PENDING).step(), Step::Begin("b".to_owned()));
+    // The mark is what lets the call through.
+    let at = "2026-01-01T00:10:00Z".parse().unwrap();
+    let refused = claim(told(names::INFEASIBLE, "failed", "InvalidArgument").claim);
+    let Some(Patch::Strategic(body)) = writes::begun(&refused, "b", at) else { panic!("no mark") };
+    let status = &body["status"];
+    assert_eq!(status["modifyVolumeStatus"], json!({ "status": "InProgress", "targetVolumeAttributesClassName": "b" }));
+    assert_eq!(status["conditions"][0]["message"], "Modifying volume to \"b\" is in progress.");
+    assert_eq!(status["conditions"].as_array().unwrap().len(), 1, "why it was refused stays until the next answer");
 }
 
 /// What a claim says of the end of the last call, how the next one ends, and the new state, if anything is written.

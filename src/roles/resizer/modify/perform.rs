@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::{EventKind, ObjectName, VolumeAttributesClass};
+use crate::cluster::{EventKind, ObjectName, Patch, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::proto::ControllerModifyVolumeRequest;
 use crate::roles::kit::Secret;
@@ -10,10 +10,9 @@ use crate::roles::resizer::attempt;
 use crate::roles::resizer::claim::status;
 use crate::roles::resizer::context::{Context, Objects};
 use crate::roles::resizer::error::{
-    BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_PENDING, is_refusal,
+    BEGIN_MODIFICATION, CANCEL, InvalidChange, LOOK_UP, RECORD_CLASS, RECORD_MODIFIED, RECORD_UNUSABLE, is_refusal,
 };
 use crate::roles::resizer::memory::{Job, LastCall};
-use crate::roles::resizer::names;
 use crate::roles::resizer::objects::{Stop, patch_claim, patch_volume};
 use crate::roles::resizer::turn::Turn;
 
@@ -70,8 +69,7 @@ pub(super) async fn modify(cx: &Context, now: &Objects, modify: Modify, secret: 
     let client = cx.scope.driver.use_now()?.with_own_timeout(cx.section.modify_timeout);
     cx.missing.forget(now.uid());
     // From here on the outcome is unknown until the driver answers.
-    let is_told = status(&now.claim).modify.as_ref().is_some_and(|modify| modify.status != names::INFEASIBLE);
-    cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open { is_told }));
+    cx.note_call(now.uid(), Job::Modify, Some(LastCall::Open));
     let answer: Result<_, RpcError> = cx.scope.term.during(client.controller_modify_volume(request)).await?;
     match answer {
         Ok(_) => {
@@ -110,10 +108,15 @@ pub(super) async fn record_modified(cx: &Context, now: &Objects, class: &str, tu
     Ok(Done::Recorded)
 }
 
-/// Writes to the claim's status that its class is missing.
-pub(super) async fn record_pending(cx: &Context, now: &Objects, turn: &Turn) -> Result<Done, Stop> {
-    let Some(patch) = writes::pending(&now.claim) else { return Ok(Done::Nothing) };
-    if let Some(written) = patch_claim(cx, now, turn, &patch, RECORD_PENDING).await?
+/// Writes to the claim's status why its class cannot be used.
+pub(super) async fn record_unusable(
+    cx: &Context,
+    now: &Objects,
+    patch: Option<Patch>,
+    turn: &Turn,
+) -> Result<Done, Stop> {
+    let Some(patch) = patch else { return Ok(Done::Nothing) };
+    if let Some(written) = patch_claim(cx, now, turn, &patch, RECORD_UNUSABLE).await?
         && status(&written).modify.is_none()
     {
         return Err(InvalidChange::NotStored("status.modifyVolumeStatus of claims", "VolumeAttributesClass").into());

@@ -160,7 +160,11 @@ impl Reconciler for Modifications {
         let Some(turn) = &state.turn else { return Ok(Done::Nothing) };
         match step {
             Step::Cancel => perform::cancel(cx, now, turn).await,
-            Step::RecordPending(_) => perform::record_pending(cx, now, turn).await,
+            Step::RecordPending(_) => perform::record_unusable(cx, now, writes::pending(&now.claim), turn).await,
+            Step::RecordForeign(class, reason) => {
+                let patch = writes::foreign(&now.claim, &class, &reason.to_string(), cx.scope.clock.wall());
+                perform::record_unusable(cx, now, patch, turn).await
+            }
             Step::Begin(class) => perform::begin(cx, now, &class, turn, state.began).await,
             Step::Confirm => Ok(if objects::confirm(cx, now).await? { Done::Nothing } else { Done::Gone }),
             Step::Modify(modify) => perform::modify(cx, now, *modify, state.progress.secret.as_ref()).await,
@@ -169,7 +173,7 @@ impl Reconciler for Modifications {
             Step::RecordRefusal => {
                 let refused = state.progress.refused.as_ref();
                 let patch = refused.and_then(|refused| writes::refused(&now.claim, refused, cx.scope.clock.wall()));
-                attempt::record_refusal(cx, now, Job::Modify, patch, turn).await
+                attempt::record_refusal(cx, now, patch, turn).await
             }
             _ => Ok(Done::Nothing),
         }

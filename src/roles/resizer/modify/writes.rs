@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cluster::patch::{Condition, Guard, MESSAGE_LIMIT, StrategicPatch, truncate_message};
 use crate::cluster::{ClaimCondition, Patch, PersistentVolume, PersistentVolumeClaim};
 use crate::roles::kit::report::gist;
-use crate::roles::resizer::claim::status;
+use crate::roles::resizer::claim::{failed_text, status};
 use crate::roles::resizer::error::{is_infeasible_modification, is_refusal};
 use crate::roles::resizer::names;
 
@@ -17,12 +17,13 @@ const MODIFY: [&str; 2] = ["status", "modifyVolumeStatus"];
 /// The claim's status says that the modification to `class` has begun.
 pub(super) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) -> Option<Patch> {
     let is_other = status(claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
+    let error = status(claim).condition(names::MODIFY_VOLUME_ERROR);
     let message = format!("Modifying volume to \"{class}\" is in progress.");
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version)
         .set(&MODIFY, state(names::IN_PROGRESS, class))
         .set_condition(&condition(claim, names::MODIFYING_VOLUME, "", &message, now));
     // The condition is about another class.
-    if is_other && status(claim).condition(names::MODIFY_VOLUME_ERROR).is_some() {
+    if error.is_some_and(|error| is_other || error.reason == names::FOREIGN_CLASS) {
         patch = patch.remove_condition(names::MODIFY_VOLUME_ERROR);
     }
     patch.into_patch()
@@ -34,12 +35,22 @@ pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
     StrategicPatch::of(&claim.metadata, Guard::Version).set(&state, names::PENDING).into_patch()
 }
 
+/// The class is another driver's. Nothing is being modified.
+pub(super) fn foreign(claim: &PersistentVolumeClaim, class: &str, message: &str, now: Timestamp) -> Option<Patch> {
+    let patch = StrategicPatch::of(&claim.metadata, Guard::Version)
+        .set(&MODIFY, state(names::INFEASIBLE, class))
+        .set_condition(&condition(claim, names::MODIFY_VOLUME_ERROR, names::FOREIGN_CLASS, message, now));
+    let is_told = status(claim).condition(names::MODIFYING_VOLUME).is_some();
+    if is_told { patch.remove_condition(names::MODIFYING_VOLUME) } else { patch }.into_patch()
+}
+
 /// Why the driver has refused. `None`: the claim says so already, but for the time and for IDs in the text.
 pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
     let code = refused.error.code;
     let to = if is_infeasible_modification(code) { names::INFEASIBLE } else { names::IN_PROGRESS };
-    let ended = if is_refusal(code) { "failed. Waiting for retry." } else { "is still in progress." };
-    let modifying = format!("Modifying volume to \"{}\" {ended}", refused.asked);
+    let class = &refused.asked;
+    let still = || format!("Modifying volume to \"{class}\" is still in progress.");
+    let modifying = if is_refusal(code) { failed_text(class) } else { still() };
     let error = truncate_message(&refused.error.message, MESSAGE_LIMIT);
     let held = status(claim);
     let says = |type_: &str, reason: &str, message: &str| {
@@ -77,7 +88,10 @@ pub(super) fn done(claim: &PersistentVolumeClaim, class: &str) -> Option<Patch> 
 
 /// Nothing is being modified any more.
 pub(super) fn cancelled(claim: &PersistentVolumeClaim) -> Option<Patch> {
-    StrategicPatch::of(&claim.metadata, Guard::Uid).remove_condition(names::MODIFYING_VOLUME).into_patch()
+    let error = status(claim).condition(names::MODIFY_VOLUME_ERROR);
+    let patch = StrategicPatch::of(&claim.metadata, Guard::Uid).remove_condition(names::MODIFYING_VOLUME);
+    let is_foreign = error.is_some_and(|error| error.reason == names::FOREIGN_CLASS);
+    if is_foreign { patch.remove_condition(names::MODIFY_VOLUME_ERROR) } else { patch }.into_patch()
 }
 
 fn state(status: &str, target: &str) -> Value {
