@@ -16,7 +16,7 @@ use csi_control_plane::config::{self, Config, File, FlagSetting, Loaded, Sources
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Proxies, Rng, build, error_chain, listen};
+use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
@@ -127,9 +127,11 @@ impl Given<'_> {
     }
 }
 
-/// Loads the configuration, or prints all errors at once.
+/// Loads the configuration for this process, or prints all errors at once.
 fn load(given: &Given<'_>) -> Result<Loaded, String> {
-    config::load(&given.sources()?, &sections()).map_err(|rejected| format!("{rejected}\n"))
+    config::load(&given.sources()?, &sections())
+        .and_then(Loaded::to_run_here)
+        .map_err(|rejected| format!("{rejected}\n"))
 }
 
 fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Output) -> Result<Loaded, String> {
@@ -149,10 +151,15 @@ fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Out
     let plan =
         driver.map_or_else(|| Plan::of_some_driver(&loaded, namespace), |driver| Plan::of(&loaded, driver, namespace));
     let plan = plan.map_err(|error| format!("error: {error}\n"))?;
+    // This may be a pipeline, and the daemon's environment another.
+    let said = |Fault { key, found, allowed, .. }: &Fault| {
+        format!("{key}: {found} here; {allowed}, or the daemon ends at its start")
+    };
+    let warnings: Vec<String> = loaded.warnings.iter().cloned().chain(loaded.unmet.iter().map(said)).collect();
     match output {
         Output::Text => {
             print(&format!("{}: valid\n\n{}{plan}", given.name().display(), cli::settings_text(&given.flags)));
-            for warning in &loaded.warnings {
+            for warning in &warnings {
                 complain(&format!("warning: {warning}\n"));
             }
         }
@@ -161,7 +168,7 @@ fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Out
                 "plan": plan,
                 "configuration": loaded.effective(),
                 "flags": given.flags,
-                "warnings": loaded.warnings,
+                "warnings": warnings,
             });
             print(&format!("{valid:#}\n"));
         }

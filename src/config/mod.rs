@@ -24,6 +24,7 @@ mod environment;
 pub mod flags;
 mod layers;
 mod manifest;
+mod needs;
 mod renamed;
 mod runtime;
 mod schema;
@@ -50,8 +51,9 @@ use crate::process::{Fault, Faults, Section};
 use crate::telemetry::TelemetrySection;
 
 pub use environment::{FILE_VARIABLE, PREFIX};
+pub use needs::{Need, Needs};
 pub use runtime::RuntimeSection;
-pub use schema::{Rest, RoleSection, Warnings};
+pub use schema::{Conflicts, Rest, RoleSection, Warnings};
 
 /// Every section that is not a role's.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -137,9 +139,16 @@ pub struct Loaded {
     pub roles: BTreeMap<&'static str, Value>,
     /// Allowed values that are probably not intended.
     pub warnings: Vec<String>,
+    /// What the environment lacks for it: here it can never work.
+    pub unmet: Vec<Fault>,
 }
 
 impl Loaded {
+    /// Refuses a configuration that needs what the environment of this process does not have.
+    pub fn to_run_here(self) -> Result<Self, Rejected> {
+        if self.unmet.is_empty() { Ok(self) } else { Err(Rejected { faults: self.unmet }) }
+    }
+
     /// Refuses a configuration that enables no role: most often its blocks are at a wrong place, or commented out. A running
     /// daemon accepts it, because a role may be added to its file later.
     pub fn with_a_role(self, file: &Path, roles: &[RoleSection]) -> Result<Self, Rejected> {
@@ -228,6 +237,10 @@ pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected
             enabled.insert(role.name, role.complete(value, &mut checked));
         }
     }
+    for role in roles {
+        let rest = Rest { config: &config, roles: &enabled };
+        enabled.get(role.name).into_iter().for_each(|section| role.check_beside(section, rest, &mut checked));
+    }
     faults.extend(checked.into_vec().into_iter().map(|fault| merged.trace(fault)));
     if !faults.is_empty() {
         for fault in &mut faults {
@@ -238,7 +251,11 @@ pub fn load(sources: &Sources, roles: &[RoleSection]) -> Result<Loaded, Rejected
         return Err(Rejected { faults });
     }
     let warnings = warnings(&config, &enabled, roles);
-    Ok(Loaded { config, roles: enabled, warnings })
+    let sections = roles.iter().filter_map(|role| Some((role, enabled.get(role.name)?)));
+    let unmet = sections
+        .flat_map(|(role, section)| needs::unmet(role.name, &role.needs(section), section, &sources.environment));
+    let unmet = unmet.map(|fault| merged.trace(fault)).collect();
+    Ok(Loaded { config, roles: enabled, warnings, unmet })
 }
 
 /// Faults are shown in logs and on the status page, and the part before the @ of an address may be a password.

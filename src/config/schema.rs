@@ -7,6 +7,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::Config;
+use super::needs::{Need, Needs};
 use super::sidecar::Sidecar;
 use crate::process::{Fault, Faults, Section};
 
@@ -18,11 +19,16 @@ pub struct RoleSection {
     schema: fn(&mut SchemaGenerator) -> Schema,
     complete: fn(&str, Value, &mut Faults) -> Value,
     warnings: Warnings,
+    needs: Needs,
+    conflicts: Conflicts,
     pub(super) sidecar: Option<&'static Sidecar>,
 }
 
 /// Values of a role's complete section that are allowed and probably not intended, also beside the rest of the file.
 pub type Warnings = fn(&Value, Rest<'_>) -> Vec<String>;
+
+/// What of a role's complete section can never work beside the rest of the file.
+pub type Conflicts = fn(&Value, Rest<'_>, &mut Faults);
 
 /// The rest of the file.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +42,15 @@ pub struct Rest<'a> {
 impl RoleSection {
     /// The section `T` at `roles.<name>`.
     pub const fn of<T: Section>(name: &'static str) -> Self {
-        Self { name, schema: T::json_schema, complete: complete::<T>, warnings: |_, _| Vec::new(), sidecar: None }
+        Self {
+            name,
+            schema: T::json_schema,
+            complete: complete::<T>,
+            warnings: |_, _| Vec::new(),
+            needs: |_| Vec::new(),
+            conflicts: |_, _, _| {},
+            sidecar: None,
+        }
     }
 
     /// The same with the sidecar that the role replaces: an unknown key that is the name of its flag is answered with the key.
@@ -49,6 +63,30 @@ impl RoleSection {
     #[must_use]
     pub const fn with_warnings(self, warnings: Warnings) -> Self {
         Self { warnings, ..self }
+    }
+
+    /// The same with what it needs of the environment.
+    #[must_use]
+    pub const fn with_needs(self, needs: Needs) -> Self {
+        Self { needs, ..self }
+    }
+
+    /// The same with what can never work beside the rest of the file.
+    #[must_use]
+    pub const fn with_conflicts(self, conflicts: Conflicts) -> Self {
+        Self { conflicts, ..self }
+    }
+
+    /// What this complete section needs of the environment.
+    pub(super) fn needs(&self, section: &Value) -> Vec<Need> {
+        (self.needs)(section)
+    }
+
+    /// Adds what of this complete section can never work beside the rest of the file.
+    pub(super) fn check_beside(&self, section: &Value, rest: Rest<'_>, faults: &mut Faults) {
+        let mut own = Faults::below(format!("roles.{}", self.name));
+        (self.conflicts)(section, rest, &mut own);
+        faults.extend(own);
     }
 
     /// What is allowed in this complete section, and probably not intended.

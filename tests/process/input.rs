@@ -102,3 +102,48 @@ async fn the_file_may_be_named_by_the_environment() {
     let ended = run(&["check"], &[("CSI_CONTROL_PLANE_CONFIG", "config/minimal.yaml")]).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
+
+/// Keys that need a variable: the section, the key, its line, the value, the variable.
+const NEEDS: [(&str, &str, &str, &str); 4] = [
+    ("provisioner: {nodeDeployment: {enabled: true}}", "roles.provisioner.nodeDeployment.enabled", "true", "NODE_NAME"),
+    ("snapshotter: {nodeDeployment: {enabled: true}}", "roles.snapshotter.nodeDeployment.enabled", "true", "NODE_NAME"),
+    ("registrar: {csiNodeInterval: 1m}", "roles.registrar.csiNodeInterval", "\"1m\"", "NODE_NAME"),
+    ("provisioner: {capacity: {enabled: true}}", "roles.provisioner.capacity.ownerLevel", "1", "POD_NAME"),
+];
+
+#[tokio::test]
+async fn what_the_environment_can_never_serve_ends_run_with_78_and_the_key_and_is_a_warning_of_check() {
+    for (section, key, value, variable) in NEEDS {
+        let (_folder, path) = file(&format!("roles:\n  {section}\n"));
+        for set in [&[][..], &[(variable, "")]] {
+            let ended = run(&["run", "--config", &path], set).await;
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{key}: {}", ended.stderr);
+            let found = format!("found:   {value}, and the variable {variable} is not set");
+            for says in [key, &found, &format!("only where the pod sets {variable} from its field ")] {
+                assert!(ended.stderr.contains(says), "{says:?} in {}", ended.stderr);
+            }
+        }
+        // A pipeline does not know where the daemon will run.
+        let checked = run(&["check", "--config", &path], &[]).await;
+        assert_eq!(checked.code, Some(0), "{key}: {}", checked.stderr);
+        let warning = format!("warning: {key}: {value}, and the variable {variable} is not set here; ");
+        assert!(checked.stderr.contains(&warning), "{warning:?} in {}", checked.stderr);
+        let checked = run(&["check", "--config", &path, "--output", "json"], &[]).await;
+        let document: Value = serde_json::from_str(&checked.stdout).unwrap();
+        let is_told = |it: &Value| it.as_str().is_some_and(|it| it.starts_with(key));
+        assert!(document["warnings"].as_array().unwrap().iter().any(is_told), "{document:#}");
+        let known = run(&["check", "--config", &path], &[(variable, "here")]).await;
+        assert!(!known.stderr.contains(variable), "{}", known.stderr);
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_the_daemon_takes_from_itself_is_refused_by_run_and_by_check() {
+    let (_folder, path) = file("diagnostics: {listen: 127.0.0.1:1}\nroles:\n  registrar: {healthListen: 0.0.0.0:1}\n");
+    for verb in ["run", "check"] {
+        let ended = run(&[verb, "--config", &path], &[]).await;
+        assert_eq!(ended.code, Some(78), "{verb}: {}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("roles.registrar.healthListen  ({path}:3)")), "{}", ended.stderr);
+        assert!(ended.stderr.contains("beside that of diagnostics.listen, which is 127.0.0.1:1"), "{}", ended.stderr);
+    }
+}

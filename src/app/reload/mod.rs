@@ -113,7 +113,9 @@ impl Configuration {
     fn load(&self, text: String) -> Result<Loaded, Rejected> {
         let file = Some(File { name: self.name(), text });
         let sources = Sources { base: None, file, environment: self.variables.clone(), flags: self.flags.clone() };
-        config::load(&sources, &sections())
+        let loaded = config::load(&sources, &sections())?;
+        // A daemon that shares its process is told where it runs.
+        if matches!(self.source, Source::Told(_)) { Ok(loaded) } else { loaded.to_run_here() }
     }
 }
 

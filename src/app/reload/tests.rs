@@ -126,3 +126,20 @@ async fn what_the_environment_says_stands_over_every_new_file() {
     assert!(!change.calls, "the variable says the same as before");
     assert_eq!(reloader.current().config.csi.timeout, Duration::from_secs(20));
 }
+
+/// What the environment lacks it lacks for ever, so nothing of such a file is applied.
+#[tokio::test(start_paused = true)]
+async fn a_file_that_can_never_work_in_this_environment_is_refused_as_a_whole_with_its_keys() {
+    let wants = "roles: {attacher: {workers: 7}, reconciler: {}, snapshotter: {nodeDeployment: {enabled: true}}}\n";
+    for (variables, refused) in [(&[][..], true), (&[("NODE_NAME", "node-1")], false)] {
+        let mut reloader = reloader(&[good(wants)], variables);
+        let standing = reloader.standing();
+        let begun = reloader.clock.now();
+        let change = tokio::time::timeout(Duration::from_secs(10), reloader.next(Dependencies::new)).await;
+        assert_eq!(change.is_err(), refused, "{variables:?}");
+        let report = standing.report(begun).refused;
+        let keys: Vec<String> = report.into_iter().flat_map(|it| it.faults).map(|fault| fault.key).collect();
+        let expected: &[&str] = if refused { &["roles.snapshotter.nodeDeployment.enabled"] } else { &[] };
+        assert_eq!(keys, expected, "{variables:?}");
+    }
+}

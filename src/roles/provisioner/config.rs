@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::config::{Need, RoleSection};
 use crate::process::{Faults, Section, duration};
 use crate::queue::DriverRetrySection;
 use crate::roles::kit::EventsMode;
@@ -166,6 +168,15 @@ impl Section for ProvisionerSection {
             );
         }
     }
+}
+
+/// Each node has its own daemon, which must know its node. Capacity objects go with their owner, which is found from the pod upwards.
+pub(super) fn needs(section: &Value) -> Vec<Need> {
+    let Ok(section) = RoleSection::read::<ProvisionerSection>(section) else { return Vec::new() };
+    let capacity = &section.capacity;
+    let of_node = section.node_deployment.enabled.then(|| Need::node("nodeDeployment.enabled"));
+    let of_pod = (capacity.enabled && capacity.owner_level >= 0).then(|| Need::pod("capacity.ownerLevel"));
+    of_node.into_iter().chain(of_pod).collect()
 }
 
 impl ProvisionerSection {

@@ -54,7 +54,7 @@ use super::wiring::Wiring;
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
-    section: RoleSection::of::<ProvisionerSection>(NAME),
+    section: RoleSection::of::<ProvisionerSection>(NAME).with_needs(config::needs),
     sidecar: Some(&sidecar::SIDECAR),
     // With one daemon per node, another deployment with another account has the rights.
     restart_keys: &["nodeDeployment.enabled"],

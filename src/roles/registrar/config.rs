@@ -1,6 +1,6 @@
 //! `roles.registrar:` in the configuration file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::names;
-use crate::config::{Rest, RoleSection};
+use crate::config::{Need, Rest, RoleSection};
 use crate::process::{Faults, MAX_SOCKET_PATH, Section, duration};
 
 /// The registration of the driver with this node's kubelet.
@@ -58,6 +58,8 @@ impl Default for RegistrarSection {
     }
 }
 
+/// The role that answers the kubelet's probe of the driver, on an address of its own.
+const LIVENESS: &str = "liveness";
 /// `withdrawAfter`: shorter than a driver's restart would unregister the driver in each of them. `csiNodeInterval`: each node asks
 /// the API server so often.
 const SHORTEST: Duration = Duration::from_secs(10);
@@ -95,6 +97,38 @@ impl Section for RegistrarSection {
             faults.add("csiNodeInterval", duration::format(self.csi_node_interval), "at least 10s, or 0s for never");
         }
     }
+}
+
+/// Its node's `CSINode` has the node's name.
+pub(super) fn needs(section: &Value) -> Vec<Need> {
+    let section: Option<RegistrarSection> = RoleSection::read(section).ok();
+    let reads = section.is_some_and(|section| !section.csi_node_interval.is_zero());
+    reads.then(|| Need::node("csiNodeInterval")).into_iter().collect()
+}
+
+/// An address that another part of this process listens on never gets free.
+pub(super) fn conflicts(section: &Value, rest: Rest<'_>, faults: &mut Faults) {
+    let section: Option<RegistrarSection> = RoleSection::read(section).ok();
+    let Some(wanted) = section.and_then(|section| section.health_listen) else { return };
+    let of_role = |role: &str| rest.roles.get(role)?["listen"].as_str()?.parse::<SocketAddr>().ok();
+    let others = [("diagnostics.listen", rest.config.diagnostics.listen), ("roles.liveness.listen", of_role(LIVENESS))];
+    for (key, taken) in others {
+        if let Some(taken) = taken.filter(|taken| excludes(wanted, *taken)) {
+            faults.add(
+                "healthListen",
+                wanted,
+                format_args!("an address beside that of {key}, which is {taken}; or null"),
+            );
+        }
+    }
+}
+
+/// Whether only one of both can be listened on. Port 0 is any free one.
+fn excludes(one: SocketAddr, other: SocketAddr) -> bool {
+    // `[::]` takes the addresses of IPv4, too.
+    let takes_all = |ip: IpAddr, of: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || of.is_ipv4());
+    let (ip, of) = (one.ip(), other.ip());
+    one.port() == other.port() && one.port() != 0 && (ip == of || takes_all(ip, of) || takes_all(of, ip))
 }
 
 /// What is allowed, and probably not intended.
@@ -149,6 +183,39 @@ mod tests {
         };
         assert_eq!(faulty_keys(&section), ["directory", "withdrawAfter", "csiNodeInterval"]);
         assert_eq!(faulty_keys(&RegistrarSection::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_address_that_this_process_listens_on_itself_is_refused() {
+        let found = |wanted: &str, diagnostics: &str, liveness: &str| {
+            let section =
+                RegistrarSection { health_listen: Some(wanted.parse().unwrap()), ..RegistrarSection::default() };
+            let mut config = Config::default();
+            config.diagnostics.listen = Some(diagnostics.parse().unwrap());
+            let roles = [("liveness", serde_json::json!({ "listen": liveness }))].into();
+            let mut faults = Faults::below("roles.registrar");
+            conflicts(&serde_json::to_value(section).unwrap(), Rest { config: &config, roles: &roles }, &mut faults);
+            faults.into_vec().into_iter().map(|fault| format!("{}: {}", fault.key, fault.allowed)).collect::<Vec<_>>()
+        };
+        let (free, none) = ("127.0.0.1:1", Vec::<String>::new());
+        for (wanted, taken, excludes) in [
+            ("0.0.0.0:9809", "0.0.0.0:9809", true),
+            ("127.0.0.1:9809", "0.0.0.0:9809", true),
+            ("127.0.0.1:9809", "[::]:9809", true),
+            ("[::]:9809", "127.0.0.1:9809", true),
+            ("[::1]:9809", "0.0.0.0:9809", false),
+            ("127.0.0.1:9809", "127.0.0.2:9809", false),
+            ("127.0.0.1:9809", "127.0.0.1:9808", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+        ] {
+            let says = |key: &str| {
+                let text =
+                    format!("roles.registrar.healthListen: an address beside that of {key}, which is {taken}; or null");
+                if excludes { vec![text] } else { none.clone() }
+            };
+            assert_eq!(found(wanted, taken, free), says("diagnostics.listen"), "{wanted} {taken}");
+            assert_eq!(found(wanted, free, taken), says("roles.liveness.listen"), "{wanted} {taken}");
+        }
     }
 
     #[test]

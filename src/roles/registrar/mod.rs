@@ -45,7 +45,10 @@ use super::role::{Kind, LocalRegistration, LocalRole, Registration, SandboxNode}
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
-    section: RoleSection::of::<RegistrarSection>(NAME).with_warnings(config::warnings),
+    section: RoleSection::of::<RegistrarSection>(NAME)
+        .with_warnings(config::warnings)
+        .with_needs(config::needs)
+        .with_conflicts(config::conflicts),
     sidecar: Some(&sidecar::SIDECAR),
     restart_keys: &[],
     metrics: metrics::ALL,

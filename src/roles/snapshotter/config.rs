@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::config::{Need, RoleSection};
 use crate::process::{Faults, Section, duration};
 use crate::queue::{Backoff, DriverRetrySection};
 use crate::roles::kit::EventsMode;
@@ -134,6 +136,13 @@ impl Default for SnapshotterSection {
             node_deployment: NodeDeploymentSection::default(),
         }
     }
+}
+
+/// Each node has its own daemon, which must know its node.
+pub(super) fn needs(section: &Value) -> Vec<Need> {
+    let section: Option<SnapshotterSection> = RoleSection::read(section).ok();
+    let is_per_node = section.is_some_and(|section| section.node_deployment.enabled);
+    is_per_node.then(|| Need::node("nodeDeployment.enabled")).into_iter().collect()
 }
 
 impl Section for SnapshotterSection {

@@ -51,7 +51,7 @@ use super::wiring::Wiring;
 /// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
-    section: RoleSection::of::<SnapshotterSection>(NAME),
+    section: RoleSection::of::<SnapshotterSection>(NAME).with_needs(config::needs),
     sidecar: Some(&sidecar::SIDECAR),
     // One daemon per node instead of one for the cluster: another deployment, with another account.
     restart_keys: &["nodeDeployment.enabled"],
