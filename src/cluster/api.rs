@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::config::KubernetesSection;
-use super::error::{ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
+use super::error::{About, ApiError, ApiErrorKind, Cause, LONGEST_RETRY_AFTER, Verb};
 use super::names::{ObjectName, PROGRAM};
 use super::objects::Object;
 use super::outage::Outage;
@@ -391,6 +391,7 @@ impl Failure {
     fn refused(code: StatusCode, headers: &header::HeaderMap, body: &[u8], json_patch: bool) -> Self {
         let status: Option<Status> = serde_json::from_slice(body).ok();
         let kind = ApiErrorKind::of_status(code.as_u16(), status.as_ref(), json_patch);
+        let about = About::of(code.as_u16(), status.as_ref());
         let header = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let detail =
             status.as_ref().and_then(|status| status.details.as_ref()).map(|details| details.retry_after_seconds);
@@ -403,7 +404,7 @@ impl Failure {
             let known = code.canonical_reason().unwrap_or("Unknown");
             (known.to_owned(), text.trim().chars().take(200).collect())
         };
-        let cause = Cause::Refused { code: code.as_u16(), reason, message };
+        let cause = Cause::Refused { code: code.as_u16(), reason, message, about };
         let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER));
         Self { kind, retry_after, cause }
     }

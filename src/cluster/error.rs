@@ -152,11 +152,44 @@ pub struct ApiError {
     pub(super) cause: Arc<Cause>,
 }
 
+/// What a refusal is about, beyond its code.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum About {
+    /// The request itself; a 403 is about a right.
+    #[default]
+    Request,
+    /// The namespace is being deleted, or is gone: nothing can be created there.
+    EndingNamespace,
+    /// A quota, a webhook or a policy does not admit the object: no right is missing.
+    Admission,
+}
+
+/// A cause of the server's answer to a write into a namespace that is being deleted.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+/// What admission says where it refuses with a 403: a quota, a webhook, a `ValidatingAdmissionPolicy`.
+const OF_ADMISSION: [&str; 3] = ["exceeded quota", "denied the request", "denied request"];
+
+impl About {
+    /// What the server's answer says of itself.
+    pub(super) fn of(code: u16, status: Option<&Status>) -> Self {
+        let Some(status) = status else { return Self::Request };
+        let details = status.details.as_ref();
+        let is_terminating =
+            || details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == NAMESPACE_TERMINATING));
+        match code {
+            403 if is_terminating() => Self::EndingNamespace,
+            403 if OF_ADMISSION.iter().any(|text| status.message.contains(text)) => Self::Admission,
+            404 if details.is_some_and(|details| details.kind == "namespaces") => Self::EndingNamespace,
+            _ => Self::Request,
+        }
+    }
+}
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
     #[error("{message} ({code} {reason})")]
-    Refused { code: u16, reason: String, message: String },
+    Refused { code: u16, reason: String, message: String, about: About },
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
     #[error(transparent)]
@@ -213,6 +246,15 @@ impl ApiError {
         self.retry_after
     }
 
+    /// Whether nothing can be created in the namespace any more, because it is being deleted or is gone.
+    pub fn is_of_ending_namespace(&self) -> bool {
+        self.about() == About::EndingNamespace
+    }
+
+    fn about(&self) -> About {
+        if let Cause::Refused { about, .. } = self.cause.as_ref() { *about } else { About::Request }
+    }
+
     /// Whether the same request may succeed later without anything being repaired.
     pub fn is_transient(&self) -> bool {
         self.kind.is_transient()
@@ -235,7 +277,7 @@ impl fmt::Display for ApiError {
             (Some(namespace), "") => write!(f, " in namespace \"{namespace}\"")?,
             _ => write!(f, " \"{}\"", self.object)?,
         }
-        if self.kind == ApiErrorKind::Forbidden {
+        if self.kind == ApiErrorKind::Forbidden && self.about() == About::Request {
             write!(f, " (is \"{verb}\" on \"{resource}\" granted to this service account?)")?;
         }
         Ok(())
@@ -305,7 +347,8 @@ mod tests {
 
     #[test]
     fn the_text_names_operation_and_object_and_says_each_cause_once() {
-        let refused = Cause::Refused { code: 409, reason: "Conflict".into(), message: "the object changed".into() };
+        let (reason, message) = ("Conflict".into(), "the object changed".into());
+        let refused = Cause::Refused { code: 409, reason, message, about: About::Request };
         assert_eq!(
             error_chain(&error(ApiErrorKind::Conflict, refused)),
             "cannot patch persistentvolumes \"pv-1\": the object changed (409 Conflict)"
@@ -335,11 +378,54 @@ mod tests {
 
     #[test]
     fn a_forbidden_request_says_which_right_is_missing() {
-        let refused = Cause::Refused { code: 403, reason: "Forbidden".into(), message: "no".into() };
-        assert_eq!(
-            error(ApiErrorKind::Forbidden, refused).to_string(),
-            "cannot patch persistentvolumes \"pv-1\" (is \"patch\" on \"persistentvolumes\" granted to this service account?)"
-        );
+        for (about, hint) in [
+            (About::Request, " (is \"patch\" on \"persistentvolumes\" granted to this service account?)"),
+            (About::EndingNamespace, ""),
+            (About::Admission, ""),
+        ] {
+            let refused = Cause::Refused { code: 403, reason: "Forbidden".into(), message: "no".into(), about };
+            let expected = format!("cannot patch persistentvolumes \"pv-1\"{hint}");
+            assert_eq!(error(ApiErrorKind::Forbidden, refused).to_string(), expected);
+        }
+    }
+
+    /// The bodies are those of kube-apiserver 1.36.
+    #[test]
+    fn a_refusal_says_whether_it_is_about_a_right_or_about_the_namespace_or_admission() {
+        let terminating = json!([{ "reason": "NamespaceTerminating", "message": "namespace shop is being terminated",
+            "field": "metadata.namespace" }]);
+        for (code, message, details, expected) in [
+            (
+                403,
+                "events \"e\" is forbidden: unable to create new content in namespace shop because it is being terminated",
+                json!({ "name": "e", "kind": "events", "causes": terminating }),
+                About::EndingNamespace,
+            ),
+            (
+                404,
+                "namespaces \"shop\" not found",
+                json!({ "name": "shop", "kind": "namespaces" }),
+                About::EndingNamespace,
+            ),
+            (404, "events \"e\" not found", json!({ "name": "e", "kind": "events" }), About::Request),
+            (
+                403,
+                "events is forbidden: User \"u\" cannot create resource \"events\" in API group \"\" in the namespace \"shop\"",
+                json!({ "kind": "events" }),
+                About::Request,
+            ),
+            (
+                403,
+                "configmaps \"c\" is forbidden: exceeded quota: objects, requested: count/configmaps=1, used: 5, limited: 5",
+                json!({ "name": "c", "kind": "configmaps" }),
+                About::Admission,
+            ),
+            (403, "admission webhook \"w.example.com\" denied the request: no", json!(null), About::Admission),
+        ] {
+            let status: Status =
+                serde_json::from_value(json!({ "code": code, "message": message, "details": details })).unwrap();
+            assert_eq!(About::of(code, Some(&status)), expected, "{message}");
+        }
     }
 
     #[test]

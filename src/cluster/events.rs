@@ -160,13 +160,17 @@ impl EventRecorder {
     }
 
     fn write_failed(&self, key: &Key, error: &ApiError) {
-        if error.kind() == ApiErrorKind::Forbidden {
+        let is_of_namespace = error.is_of_ending_namespace();
+        if error.kind() == ApiErrorKind::Forbidden && !is_of_namespace {
             // A warning, because a user can fix this failure and sees it nowhere else.
             warn!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");
         } else {
             debug!(reason = key.reason, error = %ErrorChain(error), "cannot write an event");
         }
-        if error.kind() == ApiErrorKind::NotFound && self.book().get(key).is_some_and(|entry| entry.written.is_some()) {
+        if error.kind() == ApiErrorKind::NotFound
+            && !is_of_namespace
+            && self.book().get(key).is_some_and(|entry| entry.written.is_some())
+        {
             self.book().vanished(key);
             return;
         }

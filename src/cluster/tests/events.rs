@@ -10,6 +10,7 @@ use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::event_book::{EventKind, EventTarget};
 use crate::cluster::events::{EventRecorder, EventSource};
+use crate::process::warnings::Warnings;
 use crate::process::{Clock, Permit, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
@@ -166,4 +167,27 @@ async fn an_event_that_the_server_forgot_is_made_anew_and_a_forbidden_one_is_giv
     let methods: Vec<String> = said(&server).into_iter().map(|(method, _)| method).collect();
     assert_eq!(methods, ["POST", "POST", "PATCH", "POST"]);
     assert!(running.meter.render().contains("events_total{reason=\"FailedDetach\",result=\"failed\"} 1"));
+}
+
+/// kube-apiserver's answers to an Event for a namespace that is being deleted, and for one that is gone.
+#[tokio::test(start_paused = true)]
+async fn an_event_for_a_namespace_that_is_being_deleted_is_no_warning_and_one_that_may_not_be_written_is() {
+    let cause = json!([{ "reason": "NamespaceTerminating", "message": "namespace shop is being terminated",
+        "field": "metadata.namespace" }]);
+    let terminating = json!({ "kind": "Status", "code": 403, "reason": "Forbidden",
+        "message": "events \"e\" is forbidden: unable to create new content in namespace shop because it is being terminated",
+        "details": { "name": "e", "kind": "events", "causes": cause } });
+    let gone = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "namespaces \"shop\" not found",
+        "details": { "name": "shop", "kind": "namespaces" } });
+    let forbidden = status(403, "Forbidden", "events is forbidden: User \"u\" cannot create resource \"events\"");
+    for (code, body, warned) in [(403, terminating, 0), (404, gone, 0), (403, forbidden, 1)] {
+        let warnings = Warnings::begin();
+        let answer = body.clone();
+        let server = Server::new(move |_| Answer::Json(code, answer.clone()));
+        let running = start(&server).await;
+        let target = EventTarget { namespace: Some("shop".into()), ..cluster_scoped("claim") };
+        running.recorder.record(&target, EventKind::Warning, "ProvisioningFailed", "no", allowed());
+        pass(Duration::from_secs(60)).await;
+        assert_eq!((server.seen().len(), warnings.count()), (1, warned), "{body}");
+    }
 }
