@@ -109,7 +109,7 @@ impl StatusSource {
         entries.warnings = (!loaded.warnings.is_empty()).then(|| board.warnings(loaded.warnings.clone()));
     }
 
-    /// Shows the caches, and makes `/readyz` wait for them.
+    /// Shows the caches, and makes `/readyz` wait for those that a role needs for all that it does.
     pub(super) fn register_caches(&self, board: &Board, caches: &Caches) {
         let (clock, status) = (self.clock, caches.clone());
         board
@@ -137,13 +137,20 @@ impl StatusSource {
                 searched.find(finds).into_iter().map(report).collect()
             })
             .forever();
+        let unread = caches.clone();
+        board
+            .notices(move || {
+                let unread = unread.status().into_iter().filter(|status| !status.needed);
+                unread.filter_map(|status| status.unreadable.map(|why| unread_notice(status.kind, &why))).collect()
+            })
+            .forever();
         let watched = caches.clone();
         board
             .readiness("caches", move || {
                 let missing: Vec<String> = watched
                     .status()
                     .into_iter()
-                    .filter(|status| !status.synced)
+                    .filter(|status| status.needed && !status.synced)
                     .map(|status| match status.last_error {
                         Some(error) => format!("{}: {error}", status.kind),
                         None => format!("{} is not listed yet", status.kind),
@@ -219,4 +226,9 @@ impl StatusSource {
             facts: Vec::new(),
         }
     }
+}
+
+/// What the status page says of a kind that only features need, and that cannot be read.
+fn unread_notice(kind: &str, why: &str) -> String {
+    format!("{kind}: {why}. What needs no such objects goes on, and the others wait.")
 }

@@ -12,23 +12,23 @@
 //! A panic of one subscriber does not affect the others: the cache catches it, sends that subscriber no more changes,
 //! and continues. [`Subscription::panicked`] reports the panic to the subscription's owner, whose term must fail.
 
+mod progress;
+
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-use crate::process::watch;
-use kube::Resource as _;
 use metrics::{Counter, Gauge};
-use tokio::time::Instant;
 
-use super::error::ApiErrorKind;
 use super::fanout::{Change, Fanout, News, Origin};
 use super::names::ObjectName;
 use super::objects::{Cached, Fields, IndexName};
 use super::subscription::{Link, Subscribed, Subscriber, Subscription};
-use super::watch_error::right;
-use crate::process::Clock;
+use crate::process::{Clock, watch};
 use crate::telemetry::{Meter, names as metric};
+
+pub use progress::CacheStatus;
+use progress::Progress;
 
 /// The objects of one kind. Clones are handles to the same objects.
 pub struct Cache<K: Cached>(Arc<Inner<K>>);
@@ -40,6 +40,8 @@ struct Inner<K: Cached> {
     synced: watch::Sender<bool>,
     /// The current wish, and the number of the wish that the running list serves.
     wishes: Mutex<Wishes>,
+    /// Why lists have failed for a while.
+    unreadable: watch::Sender<Option<Arc<str>>>,
     /// Whether the cluster has the kind, as far as known.
     present: AtomicBool,
     /// Which of [`Cached::VERSIONS`] is read.
@@ -55,18 +57,8 @@ struct Setup {
     objects: Gauge,
     lists: Counter,
     errors: Counter,
+    unreadable: Gauge,
     meter: Meter,
-}
-
-#[derive(Default)]
-struct Progress {
-    lists: u64,
-    last_list: Option<Instant>,
-    last_event: Option<Instant>,
-    errors: u64,
-    last_error: Option<String>,
-    /// An absent kind may exist: only the right to read it is missing.
-    is_forbidden: bool,
 }
 
 /// A list for an earlier wish has less than the current wish needs, so it does not make the cache synced.
@@ -83,29 +75,6 @@ struct Lists {
     asked: u64,
     begun: u64,
     done: u64,
-}
-
-/// The state of a cache, for the status page.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheStatus {
-    /// The kind.
-    pub kind: &'static str,
-    /// Number of objects in the cache.
-    pub objects: usize,
-    /// Whether a list was ever completed.
-    pub synced: bool,
-    /// Whether the cluster does not have the kind, or does not let us read it.
-    pub absent: bool,
-    /// How many lists were completed.
-    pub lists: u64,
-    /// When the last one was.
-    pub last_list: Option<Instant>,
-    /// When the last watch event came.
-    pub last_event: Option<Instant>,
-    /// How many lists and watches failed.
-    pub errors: u64,
-    /// The current error; `None` once the watch works again.
-    pub last_error: Option<String>,
 }
 
 impl<K: Cached> Subscribed for Inner<K> {
@@ -130,6 +99,7 @@ impl<K: Cached> Cache<K> {
             subscribers: Mutex::default(),
             progress: Mutex::default(),
             synced: watch::Sender::new(false),
+            unreadable: watch::Sender::new(None),
             wishes: Mutex::default(),
             present: AtomicBool::new(true),
             version: AtomicUsize::new(0),
@@ -148,6 +118,7 @@ impl<K: Cached> Cache<K> {
             objects: meter.gauge(&metric::CACHE_OBJECTS, &labels),
             lists: meter.counter(&metric::CACHE_RELISTS, &labels),
             errors: meter.counter(&metric::CACHE_WATCH_ERRORS, &labels),
+            unreadable: meter.gauge(&metric::CACHE_UNREADABLE, &labels),
             meter: meter.clone(),
         });
     }
@@ -199,18 +170,6 @@ impl<K: Cached> Cache<K> {
         !self.0.present.load(Ordering::Acquire)
     }
 
-    /// Why an absent kind is not read, as text for people. `None`: it is read.
-    pub fn missing(&self) -> Option<String> {
-        if !self.is_absent() {
-            return None;
-        }
-        if locked(&self.0.progress).is_forbidden {
-            return Some(format!("the right to {} is missing", right::<K>()));
-        }
-        let plural = if K::KIND.ends_with('s') { "es" } else { "s" };
-        Some(format!("the cluster has no {}{plural}", K::KIND))
-    }
-
     /// The version in which the kind is read, if it has several.
     pub fn version(&self) -> Option<&'static str> {
         K::VERSIONS.get(self.0.version.load(Ordering::Acquire)).copied()
@@ -247,9 +206,9 @@ impl<K: Cached> Cache<K> {
         self.0.lists.send_modify(|lists| lists.asked += 1);
     }
 
-    /// Something names an object of this kind: if the kind is absent, it is looked for at once.
+    /// Something names an object of this kind: if the kind is absent or cannot be read, it is looked for at once.
     pub fn look_again(&self) {
-        if self.is_absent() {
+        if self.is_absent() || self.0.unreadable.borrow().is_some() {
             self.0.lists.send_if_modified(|lists| {
                 let is_first = lists.asked <= lists.begun;
                 lists.asked += u64::from(is_first);
@@ -290,22 +249,6 @@ impl<K: Cached> Cache<K> {
     /// written state.
     pub fn apply_own_write(&self, written: K) {
         self.feed(News::OwnWrite(written));
-    }
-
-    /// The state of the cache.
-    pub fn status(&self) -> CacheStatus {
-        let progress = locked(&self.0.progress);
-        CacheStatus {
-            kind: K::KIND,
-            objects: self.len(),
-            synced: self.is_synced(),
-            absent: self.is_absent(),
-            lists: progress.lists,
-            last_list: progress.last_list,
-            last_event: progress.last_event,
-            errors: progress.errors,
-            last_error: progress.last_error.clone(),
-        }
     }
 
     pub(super) fn feed(&self, news: News<K>) {
@@ -378,52 +321,10 @@ impl<K: Cached> Cache<K> {
         self.0.synced.send_replace(false);
         *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
         locked(&self.0.progress).last_error = None;
+        self.0.unreadable.send_replace(None);
         if let Some(setup) = self.0.setup.get() {
+            setup.unreadable.set(0.0);
             setup.objects.set(0.0);
-        }
-    }
-
-    /// Records that a list or a watch failed, also in the metric of API requests, so that the alert about missing
-    /// rights covers caches, too. Successes are not counted there, because a watch has no end.
-    pub(super) fn failed(&self, verb: &str, class: ApiErrorKind, error: String) {
-        if let Some(setup) = self.0.setup.get() {
-            setup.errors.increment(1);
-            let resource = K::Kind::plural(&());
-            let labels = [("verb", verb), ("resource", &*resource), ("outcome", class.label())];
-            setup.meter.counter(&metric::API_REQUESTS, &labels).increment(1);
-        }
-        let mut progress = locked(&self.0.progress);
-        progress.errors += 1;
-        progress.last_error = Some(error);
-    }
-
-    /// Records that the cluster does not have the kind, or why we can't know. The next successful list resets this.
-    pub(super) fn absent(&self, trouble: Option<String>) {
-        self.0.present.store(false, Ordering::Release);
-        let mut progress = locked(&self.0.progress);
-        (progress.is_forbidden, progress.last_error) = (trouble.is_some(), trouble);
-    }
-
-    /// Records that the watch works again.
-    pub(super) fn recovered(&self) {
-        locked(&self.0.progress).last_error = None;
-    }
-
-    fn note(&self, news: &News<K>, setup: &Setup) {
-        let mut progress = locked(&self.0.progress);
-        match news {
-            News::ListDone => {
-                self.0.present.store(true, Ordering::Release);
-                setup.lists.increment(1);
-                progress.lists += 1;
-                progress.last_list = Some(setup.clock.now());
-                progress.last_error = None;
-            }
-            News::Applied(_) | News::Deleted(_) => {
-                progress.last_event = Some(setup.clock.now());
-                progress.last_error = None;
-            }
-            News::RestartList | News::Listed(_) | News::OwnWrite(_) => {}
         }
     }
 

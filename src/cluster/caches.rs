@@ -6,7 +6,6 @@
 use std::any::{Any, TypeId};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -15,10 +14,10 @@ use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
 use super::names::ObjectName;
 use super::objects::{Cached, Fields};
-use super::outage::Outage;
 use super::rbac::Rule;
-use super::scope::{Asked, ScopeOf, Viewpoint, WatchScope, Wish};
-use super::watch::{self, Found, Version, Watched};
+use super::scope::{Asked, Need, ScopeOf, Viewpoint, WatchScope, Wish};
+use super::watch::{self, Found, Means};
+use super::watched::{Version, Watched};
 use crate::process::watch as value;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
@@ -94,14 +93,9 @@ struct Start {
     driver: String,
     namespace: Option<String>,
     node: Option<String>,
-    /// How long a list may take from one object to the next.
-    list_silence: Duration,
     tasks: Tasks,
     meter: Meter,
-    clock: Clock,
-    rng: Rng,
-    outage: Outage,
-    found: Found,
+    means: Means,
 }
 
 /// A wanted kind, independent of its type.
@@ -118,15 +112,14 @@ trait AnyWanted: Send + Sync {
 
 impl<K: Cached> AnyWanted for Wanted<K> {
     fn start(&self, start: &Start) {
-        self.cache.set_up(&start.driver, &start.meter, start.clock);
+        self.cache.set_up(&start.driver, &start.meter, start.means.clock);
         self.turn(Some(start));
         let (client, in_namespace) = (start.client.clone(), self.in_namespace);
         let api = move |namespace: Option<&str>, version: Version| match (in_namespace, namespace) {
             (Some(within), Some(namespace)) => within(client.clone(), namespace),
             _ => kube::Api::all_with(client.clone(), &version),
         };
-        let (clock, luck) = (start.clock, (start.rng.clone(), start.outage.clone(), start.found.clone()));
-        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.list_silence, clock, luck);
+        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.means.clone());
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -144,7 +137,8 @@ impl<K: Cached> AnyWanted for Wanted<K> {
     }
 
     fn status(&self) -> CacheStatus {
-        self.cache.status()
+        let status = self.cache.status();
+        CacheStatus { needed: status.needed && self.asked.is_needed(), ..status }
     }
 
     fn find(&self, finds: Finds<'_>) -> Vec<Sighting> {
@@ -208,7 +202,7 @@ impl Caches {
 
     /// The cache of a kind, for as long as the daemon runs. All callers get the same cache.
     pub fn want<K: Cached>(&self) -> Cache<K> {
-        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE)).0
+        self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE, Need::Role)).0
     }
 
     /// The same, for as long as the handle is held.
@@ -218,7 +212,13 @@ impl Caches {
 
     /// The same, with additional groups of fields.
     pub fn watch_with<K: Cached>(&self, fields: Fields) -> (Cache<K>, WatchHandle) {
-        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(fields));
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(fields, Need::Role));
+        (cache, self.handle::<K>(ask))
+    }
+
+    /// The cache of a kind that only a feature of its user needs, for as long as the handle is held.
+    pub fn watch_for_feature<K: Cached>(&self) -> (Cache<K>, WatchHandle) {
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE, Need::Feature));
         (cache, self.handle::<K>(ask))
     }
 
@@ -227,18 +227,19 @@ impl Caches {
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        self.enter_in(Arc::new(scope)).0
+        self.enter_in(Arc::new(scope), Need::Role).0
     }
 
     /// The same, for as long as the handle is held.
     pub fn watch_in<K>(
         &self,
         scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static,
+        need: Need,
     ) -> (Cache<K>, WatchHandle)
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        let (cache, ask) = self.enter_in(Arc::new(scope));
+        let (cache, ask) = self.enter_in(Arc::new(scope), need);
         (cache, self.handle::<K>(ask))
     }
 
@@ -249,17 +250,17 @@ impl Caches {
         labels: impl Fn(&Viewpoint<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> (Cache<K>, WatchHandle) {
         let scope: ScopeOf = Arc::new(move |view| WatchScope { namespace: None, labels: labels(view) });
-        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.part(scope));
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.part(scope, Need::Role));
         (cache, self.handle::<K>(ask))
     }
 
-    fn enter_in<K>(&self, scope: ScopeOf) -> (Cache<K>, u64)
+    fn enter_in<K>(&self, scope: ScopeOf, need: Need) -> (Cache<K>, u64)
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
         self.enter(|wanted: &mut Wanted<K>| {
             wanted.in_namespace = Some(kube::Api::namespaced);
-            wanted.asked.part(scope)
+            wanted.asked.part(scope, need)
         })
     }
 
@@ -291,13 +292,12 @@ impl Caches {
     {
         let start = self.state().start.clone()?;
         let cache = Cache::<K>::new();
-        cache.set_up(&start.driver, &Meter::new(), start.clock);
+        cache.set_up(&start.driver, &Meter::new(), start.means.clock);
         let scope = WatchScope { namespace: Some(namespace.to_owned()), labels: None };
         let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
         let own = namespace.to_owned();
         let api = move |_: Option<&str>, _: Version| kube::Api::namespaced(start.client.clone(), &own);
-        let luck = (start.rng, start.outage, start.found);
-        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.list_silence, start.clock, luck);
+        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.means);
         tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
             // Its receiver waits for another wish, and none comes.
             let _wish = wish;
@@ -321,13 +321,15 @@ impl Caches {
             driver: view.driver.to_owned(),
             namespace: view.namespace.map(str::to_owned),
             node: view.node.map(str::to_owned),
-            list_silence: watch::list_silence(clients.response_timeout),
             tasks: tasks.clone(),
             meter: meter.clone(),
-            clock,
-            rng,
-            outage: clients.outage.clone(),
-            found: Found::new(0),
+            means: Means {
+                clock,
+                rng,
+                outage: clients.outage.clone(),
+                found: Found::new(0),
+                list_silence: watch::list_silence(clients.response_timeout),
+            },
         };
         for wanted in &state.wanted {
             wanted.start(&start);

@@ -43,9 +43,11 @@ mod subscription;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod trouble;
 mod verifier;
 mod watch;
 mod watch_error;
+mod watched;
 
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus};
@@ -76,7 +78,7 @@ pub use objects::{
 pub use outage::Outage;
 pub use packed_map::PackedMap;
 pub use patch::Patch;
-pub use scope::{Viewpoint, WatchScope};
+pub use scope::{Need, Viewpoint, WatchScope};
 pub use smol_str::SmolStr;
 pub use subscription::Subscription;
 pub use tls::TlsError;

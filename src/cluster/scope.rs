@@ -58,17 +58,32 @@ struct Ask {
     /// `None`: all objects.
     scope: Option<ScopeOf>,
     fields: Fields,
+    need: Need,
+}
+
+/// What a user does without the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: it waits, and so does the daemon's readiness.
+    Role,
+    /// All that needs no such objects.
+    Feature,
 }
 
 impl Asked {
     /// Adds a wish for all objects. Returns its number for [`withdraw`](Self::withdraw).
-    pub(super) fn whole(&mut self, fields: Fields) -> u64 {
-        self.note(Ask { scope: None, fields })
+    pub(super) fn whole(&mut self, fields: Fields, need: Need) -> u64 {
+        self.note(Ask { scope: None, fields, need })
     }
 
     /// Adds a wish for the objects of a scope.
-    pub(super) fn part(&mut self, scope: ScopeOf) -> u64 {
-        self.note(Ask { scope: Some(scope), fields: Fields::NONE })
+    pub(super) fn part(&mut self, scope: ScopeOf, need: Need) -> u64 {
+        self.note(Ask { scope: Some(scope), fields: Fields::NONE, need })
+    }
+
+    /// Whether a user does nothing without the kind.
+    pub(super) fn is_needed(&self) -> bool {
+        self.asks.values().any(|ask| ask.need == Need::Role)
     }
 
     fn note(&mut self, ask: Ask) -> u64 {
@@ -118,13 +133,13 @@ mod tests {
         let mut asked = Asked::default();
         let narrow = WatchScope { namespace: Some("kube".into()), labels: Some("a=demo".into()) };
         assert_eq!(asked.scope(&view), None);
-        let first = asked.part(part("a"));
-        let second = asked.part(part("a"));
+        let first = asked.part(part("a"), Need::Role);
+        let second = asked.part(part("a"), Need::Role);
         assert_eq!(asked.scope(&view), Some(narrow.clone()));
         let mut differing = asked.clone();
-        differing.part(part("b"));
+        differing.part(part("b"), Need::Role);
         assert_eq!(differing.scope(&view), Some(WatchScope::default()));
-        let whole = asked.whole(Fields::NONE);
+        let whole = asked.whole(Fields::NONE, Need::Role);
         assert_eq!(asked.scope(&view), Some(WatchScope::default()));
         // Who goes takes nothing from the others.
         asked.withdraw(whole);
@@ -136,14 +151,26 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_is_needed_as_long_as_one_user_does_nothing_without_it() {
+        let mut asked = Asked::default();
+        assert!(!asked.is_needed());
+        asked.whole(Fields::NONE, Need::Feature);
+        assert!(!asked.is_needed());
+        let role = asked.whole(Fields::NONE, Need::Role);
+        assert!(asked.is_needed());
+        asked.withdraw(role);
+        assert!(!asked.is_needed());
+    }
+
+    #[test]
     fn each_field_is_held_that_somebody_asks_for() {
         let view = Viewpoint::of("demo");
         let fields = |asked: &Asked| asked.wish(&view).map(|wish| wish.fields);
         let mut asked = Asked::default();
         assert_eq!(fields(&asked), None);
-        asked.whole(Fields::NONE);
+        asked.whole(Fields::NONE, Need::Role);
         assert_eq!(fields(&asked), Some(Fields::NONE));
-        let resizer = asked.whole(Fields::RESIZE);
+        let resizer = asked.whole(Fields::RESIZE, Need::Role);
         assert_eq!(fields(&asked), Some(Fields::RESIZE));
         asked.withdraw(resizer);
         assert_eq!(fields(&asked), Some(Fields::NONE));

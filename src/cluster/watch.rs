@@ -16,17 +16,13 @@
 //! the cached objects: then "not in the list" would not mean "gone", and a volume could be released while it is
 //! attached.
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use kube::runtime::watcher::{self, Event, watcher};
-use serde::{Deserialize, Deserializer};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::cache::Cache;
 use super::error::ApiErrorKind;
@@ -34,8 +30,10 @@ use super::fanout::News;
 use super::objects::Cached;
 use super::outage::Outage;
 use super::scope::{WatchScope, Wish};
-use super::watch_error::{LIST, classified, code, is_absent, is_forbidden, right, told};
-use crate::process::{Clock, FailureLog, Rng, watch};
+use super::trouble::{Loudness, Told};
+use super::watch_error::{Failure, LIST, WATCH, right};
+use super::watched::{Pass, Version, Watched};
+use crate::process::{Clock, Rng, watch};
 
 /// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
 /// over; a new watch costs one request.
@@ -57,72 +55,38 @@ const RECOVERED: Duration = Duration::from_secs(10);
 /// The pauses between looks for an optional kind that the cluster does not have, or that we may not read. They double: what
 /// is installed together is often there a moment later.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The longest pause before the next look for a kind that the daemon needs, where the server lacks it or refuses it: the daemon is not
+/// ready meanwhile, and such an answer costs the server little.
+const LOOK_FOR_NEEDED: Duration = Duration::from_secs(10);
 
-/// Counts the absent kinds that were found. Each watch of an absent kind follows it.
+/// Counts the kinds that could not be read and now can. Each watch of another such kind follows it.
 pub(super) type Found = watch::Sender<u64>;
 
 /// Why the watcher is dropped and everything is listed again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Restart {
     Expired,
     Silent,
     Ended,
     Asked,
     Absent,
-    /// The server has no such version of the kind, and may have another.
-    Unserved,
+    /// The kind cannot be read in this version, and may be in another.
+    OtherVersion(Failure),
+    /// The list has failed, and the server's answer was about the kind.
+    Refused(ApiErrorKind),
+    /// The list has failed for another reason.
+    Failed,
 }
 
-/// The version in which a kind is read; `None`: that of its URL.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(super) struct Version(pub(super) Option<&'static str>);
-
-/// An object for kube's watcher, which needs only the version.
-#[derive(Debug, Clone)]
-pub(super) struct Watched<K> {
-    version: ObjectMeta,
-    object: K,
-}
-
-impl<'de, K: Cached> Deserialize<'de> for Watched<K> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let object = K::deserialize(from)?;
-        let resource_version = object.meta().resource_version.as_deref().map(str::to_owned);
-        Ok(Self { version: ObjectMeta { resource_version, ..ObjectMeta::default() }, object })
-    }
-}
-
-impl<K: Cached> Resource for Watched<K> {
-    type DynamicType = Version;
-    type Scope = <K::Kind as Resource>::Scope;
-
-    fn kind(_: &Version) -> Cow<'_, str> {
-        K::Kind::kind(&())
-    }
-
-    fn group(_: &Version) -> Cow<'_, str> {
-        K::Kind::group(&())
-    }
-
-    fn version(version: &Version) -> Cow<'_, str> {
-        version.0.map_or_else(|| K::Kind::version(&()), Cow::Borrowed)
-    }
-
-    fn plural(_: &Version) -> Cow<'_, str> {
-        K::Kind::plural(&())
-    }
-
-    fn metadata_api() -> bool {
-        K::Kind::metadata_api()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.version
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.version
-    }
+/// What a watch needs beside its cache and its API.
+#[derive(Clone)]
+pub(super) struct Means {
+    pub(super) clock: Clock,
+    pub(super) rng: Rng,
+    pub(super) outage: Outage,
+    pub(super) found: Found,
+    /// The limit for the time from one object of a list to the next.
+    pub(super) list_silence: Duration,
 }
 
 /// The limit for the time from one object of a list to the next, for clients with this response timeout.
@@ -135,9 +99,7 @@ pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
     api: impl Fn(Option<&str>, Version) -> kube::Api<Watched<K>>,
     mut wish: watch::Receiver<Option<Wish>>,
-    list_silence: Duration,
-    clock: Clock,
-    (rng, outage, found): (Rng, Outage, Found),
+    means: Means,
 ) {
     loop {
         let wanted = wish.borrow_and_update().clone();
@@ -152,7 +114,7 @@ pub(super) async fn run<K: Cached>(
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, api, labels, list_silence, clock, (rng.clone(), outage.clone(), found.clone())) => {}
+                () = keep(&cache, api, labels, &means) => {}
             }
         } else {
             cache.clear();
@@ -166,177 +128,269 @@ async fn keep<K: Cached>(
     cache: &Cache<K>,
     api: impl Fn(Version) -> kube::Api<Watched<K>>,
     labels: Option<String>,
-    list_silence: Duration,
-    clock: Clock,
-    (rng, outage, found): (Rng, Outage, Found),
+    means: &Means,
 ) {
-    let mut others = found.subscribe();
-    let mut backoff =
-        Backoff { failures: 0, last: None, rng, outage, found, told: FailureLog::default(), is_right_missing: false };
+    let mut others = means.found.subscribe();
+    let mut watch =
+        Watch { cache, means, backoff: Backoff::new(means.rng.clone()), told: Told::default(), pass: Pass::default() };
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
     config.label_selector = labels;
     let mut after = None;
-    // Which version is read, how many in a row are not served, and the pause before the next look for an absent kind.
-    let (mut version, mut unserved, mut pause) = (0, 0, LOOK_AGAIN.0);
+    let mut pause = LOOK_AGAIN.0;
     loop {
-        cache.read_as(version);
+        cache.read_as(watch.pass.version);
         let api = api(Version(cache.version()));
-        let has_other = unserved + 1 < K::VERSIONS.len();
         others.mark_unchanged();
         let begun = Instant::now();
-        let restart = follow(cache, &api, &config, list_silence, clock, &mut backoff, (after, has_other)).await;
-        if restart == Restart::Unserved {
-            unserved += 1;
-            version = (version + 1) % K::VERSIONS.len().max(1);
+        let restart = watch.follow(&api, &config, after.as_ref()).await;
+        if let Restart::OtherVersion(failure) = restart {
+            watch.pass.next(K::VERSIONS.len(), failure);
             continue;
         }
-        unserved = 0;
+        watch.pass.end();
         debug!(kind = K::KIND, because = ?restart, "listing again");
+        match restart {
+            Restart::Asked => {}
+            Restart::Absent => {
+                let is_soon = look_again(cache, &mut others, begun, pause).await;
+                pause = if is_soon { LOOK_AGAIN.0 } else { (pause * 2).min(LOOK_AGAIN.1) };
+                watch.pass.version = 0;
+            }
+            Restart::Refused(class) => {
+                let delay = watch.backoff.next(means.clock.now());
+                let delay = if class.is_withheld() { delay.min(LOOK_FOR_NEEDED) } else { delay };
+                look_again(cache, &mut others, begun, delay).await;
+                watch.pass.version = 0;
+            }
+            // Without this, a server that refuses every watch right after every list would be listed without a pause.
+            _ => sleep(watch.backoff.next(means.clock.now())).await,
+        }
+        if !matches!(restart, Restart::Asked | Restart::Absent) {
+            pause = LOOK_AGAIN.0;
+        }
         after = Some(restart);
-        if restart == Restart::Asked {
-            continue;
-        }
-        if restart == Restart::Absent {
-            let other_found = timeout(pause, async {
-                tokio::select! {
-                    biased;
-                    () = cache.relist_asked() => false,
-                    changed = others.changed() => changed.is_ok(),
-                }
-            });
-            let is_soon = other_found.await == Ok(true);
-            // Many objects may name the kind, one after the other.
-            sleep_until(begun + LOOK_AGAIN.0).await;
-            pause = if is_soon { LOOK_AGAIN.0 } else { (pause * 2).min(LOOK_AGAIN.1) };
-            version = 0;
-            continue;
-        }
-        pause = LOOK_AGAIN.0;
-        // Without this, a server that refuses every watch right after every list would be listed without a pause.
-        sleep(backoff.next(clock.now())).await;
     }
 }
 
-async fn follow<K: Cached>(
+/// Waits before the next look for a kind that cannot be read. The wait ends early if something asks for the kind, or another such kind
+/// was found: `true`.
+async fn look_again<K: Cached>(
     cache: &Cache<K>,
-    api: &kube::Api<Watched<K>>,
-    config: &watcher::Config,
-    list_silence: Duration,
-    clock: Clock,
-    backoff: &mut Backoff,
-    (after, has_other): (Option<Restart>, bool),
-) -> Restart {
-    let mut events = pin!(watcher(api.clone(), config.clone()));
-    let (mut listing, mut failing) = (true, false);
-    let mut heard = clock.now();
-    loop {
-        let patience = match (listing, failing) {
-            (true, _) => list_silence,
-            (false, true) => RECOVERED,
-            (false, false) => WATCH_SILENCE,
-        };
-        let event = tokio::select! {
+    others: &mut watch::Receiver<u64>,
+    begun: Instant,
+    pause: Duration,
+) -> bool {
+    let other_found = timeout(pause, async {
+        tokio::select! {
             biased;
-            () = cache.relist_asked(), if !listing => return Restart::Asked,
-            event = timeout_at(heard + patience, events.next()) => event,
-        };
-        let event = match event {
-            Ok(Some(event)) => event,
-            Ok(None) => return Restart::Ended,
-            Err(_) if listing => {
-                let text = format!("a list stopped half-way: nothing more for {}s", list_silence.as_secs());
-                cache.failed(LIST, ApiErrorKind::Timeout, text);
-                return Restart::Silent;
-            }
-            Err(_) if failing => {
-                failing = false;
-                cache.recovered();
-                continue;
-            }
-            Err(_) => return Restart::Silent,
-        };
-        match event {
-            Ok(Event::Init) => {
-                listing = true;
-                cache.feed(News::RestartList);
-            }
-            Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
-            Ok(Event::InitDone) => {
-                (listing, failing, backoff.is_right_missing) = (false, false, false);
-                if after != Some(Restart::Expired) {
-                    backoff.failures = 0;
-                }
-                let was_absent = after == Some(Restart::Absent) && cache.is_absent();
-                cache.feed(News::ListDone);
-                debug!(kind = K::KIND, objects = cache.len(), "cache listed");
-                if was_absent {
-                    backoff.found.send_modify(|found| *found += 1);
-                }
-            }
-            Ok(Event::Apply(object)) => {
-                (failing, backoff.failures) = (false, 0);
-                cache.feed(News::Applied(object.object));
-            }
-            Ok(Event::Delete(object)) => {
-                (failing, backoff.failures) = (false, 0);
-                cache.feed(News::Deleted(object.object));
-            }
-            Err(error) if K::OPTIONAL && is_absent(&error, cache.is_synced() && !cache.is_absent()) => {
-                if listing && has_other && code(&error) == Some(404) {
-                    return Restart::Unserved;
-                }
-                if listing {
-                    cache.feed(News::RestartList);
-                    cache.feed(News::ListDone);
-                    let (because, is_forbidden) = (told(&error), is_forbidden(&error));
-                    if !is_forbidden {
-                        debug!(kind = K::KIND, because, "the cluster has no such kind");
-                    } else if backoff.is_right_missing {
-                        debug!(kind = K::KIND, because, "the kind may still not be read");
-                    } else {
-                        warn!(
-                            kind = K::KIND,
-                            right = right::<K>(),
-                            error = because,
-                            "the right to read a kind is missing: until it is granted, the daemon goes on as if there were no such objects"
-                        );
-                    }
-                    backoff.is_right_missing = is_forbidden;
-                    // We may only lack the right to see the kind: the status page shows this as an error.
-                    cache.absent(is_forbidden.then_some(because));
-                    return Restart::Absent;
-                }
-                // Only a list shows which objects exist.
-                return Restart::Expired;
-            }
-            Err(error) => {
-                let text = told(&error);
-                let (verb, class) = classified(&error);
-                // Servers and proxies end watches: what counts is whether the next one can be started.
-                let is_usual = !failing && class.is_transient() && matches!(error, watcher::Error::WatchFailed(_));
-                let is_quiet = is_usual || (class.is_transient() && backoff.outage.is_lost());
-                let warns = if is_quiet { None } else { backoff.told.warns(&text, clock.now()) };
-                tell::<K>(&text, is_forbidden(&error), warns);
-                failing = true;
-                cache.failed(verb, class, text);
-                if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410) {
-                    return Restart::Expired;
-                }
-                sleep(backoff.next(clock.now())).await;
-            }
+            () = cache.relist_asked() => false,
+            changed = others.changed() => changed.is_ok(),
         }
-        heard = clock.now();
-    }
+    });
+    let is_soon = other_found.await == Ok(true);
+    // Many objects may name the kind, one after the other.
+    sleep_until(begun + LOOK_AGAIN.0).await;
+    is_soon
 }
 
-/// Logs a failed list or watch. `warns`: it is worth a warning, and how many like it were left out before.
-fn tell<K: Cached>(error: &str, is_forbidden: bool, warns: Option<u64>) {
-    match warns {
-        None => debug!(kind = K::KIND, error, "watch failed"),
-        Some(left_out) if is_forbidden => {
-            warn!(kind = K::KIND, right = right::<K>(), error, left_out, "the right to read a kind is missing");
+/// One watch.
+struct Watch<'a, K: Cached> {
+    cache: &'a Cache<K>,
+    means: &'a Means,
+    backoff: Backoff,
+    /// The failures that the log has told.
+    told: Told,
+    pass: Pass,
+}
+
+impl<K: Cached> Watch<'_, K> {
+    async fn follow(
+        &mut self,
+        api: &kube::Api<Watched<K>>,
+        config: &watcher::Config,
+        after: Option<&Restart>,
+    ) -> Restart {
+        let (cache, clock, list_silence) = (self.cache, self.means.clock, self.means.list_silence);
+        let mut events = pin!(watcher(api.clone(), config.clone()));
+        let (mut listing, mut failing) = (true, false);
+        let mut heard = clock.now();
+        loop {
+            let patience = match (listing, failing) {
+                (true, _) => list_silence,
+                (false, true) => RECOVERED,
+                (false, false) => WATCH_SILENCE,
+            };
+            let event = tokio::select! {
+                biased;
+                () = cache.relist_asked(), if !listing => return Restart::Asked,
+                event = timeout_at(heard + patience, events.next()) => event,
+            };
+            let event = match event {
+                Ok(Some(event)) => event,
+                Ok(None) => return Restart::Ended,
+                Err(_) if listing => {
+                    self.note(Failure::silence(list_silence.as_secs()), false);
+                    return Restart::Silent;
+                }
+                Err(_) if failing => {
+                    self.works(&mut failing);
+                    cache.recovered();
+                    continue;
+                }
+                Err(_) => return Restart::Silent,
+            };
+            match event {
+                Ok(Event::Init) => {
+                    listing = true;
+                    cache.feed(News::RestartList);
+                }
+                Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
+                Ok(Event::InitDone) => {
+                    self.listed(after);
+                    (listing, failing) = (false, self.told.is_of(WATCH));
+                }
+                Ok(Event::Apply(object)) => {
+                    self.works(&mut failing);
+                    cache.feed(News::Applied(object.object));
+                }
+                Ok(Event::Delete(object)) => {
+                    self.works(&mut failing);
+                    cache.feed(News::Deleted(object.object));
+                }
+                Err(error) => {
+                    let failure = Failure::of(&error);
+                    if listing {
+                        return self.list_failed(failure);
+                    }
+                    let seen = cache.is_synced() && !cache.is_absent();
+                    if K::OPTIONAL && failure.is_absence(seen) {
+                        // Only a list shows which objects exist.
+                        return Restart::Expired;
+                    }
+                    // Servers and proxies end watches: what counts is whether the next one can be started.
+                    let is_usual =
+                        !failing && failure.class.is_transient() && matches!(error, watcher::Error::WatchFailed(_));
+                    failing = true;
+                    let is_expired = failure.code == Some(410);
+                    self.note(failure, is_usual);
+                    if is_expired {
+                        return Restart::Expired;
+                    }
+                    sleep(self.backoff.next(clock.now())).await;
+                }
+            }
+            heard = clock.now();
         }
-        Some(left_out) => warn!(kind = K::KIND, error, left_out, "watch failed"),
+    }
+
+    /// A list is complete.
+    fn listed(&mut self, after: Option<&Restart>) {
+        let cache = self.cache;
+        if after != Some(&Restart::Expired) {
+            self.backoff.failures = 0;
+        }
+        let is_found = match after {
+            Some(Restart::Absent) => cache.is_absent(),
+            Some(Restart::Refused(_)) => true,
+            _ => false,
+        };
+        if self.told.is_of(LIST) {
+            self.over();
+        }
+        cache.feed(News::ListDone);
+        debug!(kind = K::KIND, objects = cache.len(), version = cache.version(), "cache listed");
+        if is_found {
+            self.means.found.send_modify(|found| *found += 1);
+        }
+    }
+
+    /// A list has failed.
+    fn list_failed(&mut self, failure: Failure) -> Restart {
+        let (cache, is_lost) = (self.cache, self.means.outage.is_lost());
+        let is_of_version = failure.is_of_kind() && !failure.is_forbidden() && !is_lost;
+        if is_of_version && self.pass.unread + 1 < K::VERSIONS.len() {
+            debug!(
+                kind = K::KIND,
+                version = cache.version(),
+                error = failure.text,
+                "cannot read the kind in this version"
+            );
+            return Restart::OtherVersion(failure);
+        }
+        // The server lacks the last of the versions, but has one that it cannot show.
+        let failure = self.pass.earlier.take().filter(|_| failure.is_unserved()).unwrap_or(failure);
+        if K::OPTIONAL && failure.is_absence(cache.is_synced() && !cache.is_absent()) {
+            self.absent(failure);
+            return Restart::Absent;
+        }
+        let refused = failure.is_of_kind() && !is_lost;
+        let (class, text) = (failure.class, failure.text.clone());
+        self.note(failure, false);
+        if !refused {
+            return Restart::Failed;
+        }
+        if self.told.is_lasting(self.means.clock.now()) {
+            cache.unreadable(text);
+        }
+        Restart::Refused(class)
+    }
+
+    /// The cluster does not have the kind, or does not let us read it.
+    fn absent(&mut self, failure: Failure) {
+        let cache = self.cache;
+        cache.feed(News::RestartList);
+        cache.feed(News::ListDone);
+        if !failure.is_forbidden() {
+            debug!(kind = K::KIND, because = failure.text, "the cluster has no such kind");
+            self.over();
+            return cache.absent(None);
+        }
+        if self.told.failed(&failure, self.means.clock.now()) == Loudness::Debug {
+            debug!(kind = K::KIND, because = failure.text, "the kind may still not be read");
+        } else {
+            warn!(
+                kind = K::KIND,
+                right = right::<K>(),
+                error = failure.text,
+                "the right to read a kind is missing: until it is granted, the daemon goes on as if there were no such objects"
+            );
+        }
+        // We may only lack the right to see the kind: the status page shows this as an error.
+        cache.absent(Some(failure.text));
+        cache.shown_unreadable(true);
+    }
+
+    /// Notes a failed list or watch, and says so in the log. `is_usual`: it is nothing to speak of.
+    fn note(&mut self, failure: Failure, is_usual: bool) {
+        let is_quiet = is_usual || (failure.class.is_transient() && self.means.outage.is_lost());
+        let loudness = if is_quiet { Loudness::Debug } else { self.told.failed(&failure, self.means.clock.now()) };
+        let (kind, error) = (K::KIND, failure.text.as_str());
+        match loudness {
+            Loudness::Debug => debug!(kind, error, "watch failed"),
+            Loudness::Info => info!(kind, error, "watch failed: this usually passes by itself"),
+            Loudness::Warn if failure.is_forbidden() => {
+                warn!(kind, right = right::<K>(), error, "the right to read a kind is missing");
+            }
+            Loudness::Warn => warn!(kind, error, "watch failed"),
+        }
+        self.cache.failed(failure.verb, failure.class, failure.text);
+        self.cache.shown_unreadable(self.told.is_warned());
+    }
+
+    /// The watch works.
+    fn works(&mut self, failing: &mut bool) {
+        self.backoff.failures = 0;
+        if std::mem::take(failing) {
+            self.over();
+        }
+    }
+
+    /// What the log has told is over.
+    fn over(&mut self) {
+        if self.told.over() {
+            info!(kind = K::KIND, "the kind can be read again");
+        }
+        self.cache.shown_unreadable(false);
     }
 }
 
@@ -344,16 +398,13 @@ struct Backoff {
     failures: u32,
     last: Option<Instant>,
     rng: Rng,
-    /// What fails while the API is lost is no news.
-    outage: Outage,
-    found: Found,
-    /// The failures that the log has told.
-    told: FailureLog,
-    /// The kind may not be read, and the log has told so.
-    is_right_missing: bool,
 }
 
 impl Backoff {
+    fn new(rng: Rng) -> Self {
+        Self { failures: 0, last: None, rng }
+    }
+
     fn next(&mut self, now: Instant) -> Duration {
         let (first, most) = BACKOFF;
         if self.last.is_some_and(|last| now.duration_since(last) > FORGIVEN) {
@@ -372,15 +423,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn delays_double_up_to_half_a_minute_and_start_over_after_quiet() {
-        let mut backoff = Backoff {
-            failures: 0,
-            last: None,
-            rng: Rng::seeded(1),
-            outage: Outage::default(),
-            found: Found::new(0),
-            told: FailureLog::default(),
-            is_right_missing: false,
-        };
+        let mut backoff = Backoff::new(Rng::seeded(1));
         let now = Instant::now();
         let delays: Vec<Duration> = (0..12).map(|_| backoff.next(now)).collect();
         assert!(delays[0] >= Duration::from_millis(800) && delays[0] <= Duration::from_millis(1200), "{delays:?}");

@@ -1,6 +1,7 @@
 //! What the errors of kube's watcher mean.
 
 use kube::Resource as _;
+use kube::core::Status;
 use kube::runtime::watcher;
 
 use super::error::ApiErrorKind;
@@ -10,17 +11,60 @@ use crate::process::error_chain;
 
 /// The verbs, as RBAC spells them.
 pub(super) const LIST: &str = "list";
-const WATCH: &str = "watch";
+pub(super) const WATCH: &str = "watch";
 
-/// Whether an optional kind counts as absent: the cluster does not know it, or we never had the right to read it. If we
-/// have seen objects and then lose the right, the objects still exist.
-pub(super) fn is_absent(error: &watcher::Error, seen: bool) -> bool {
-    code(error) == Some(404) || (is_forbidden(error) && !seen)
+/// A list or a watch that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What failed, as RBAC spells it.
+    pub(super) verb: &'static str,
+    /// The class, as for any other request.
+    pub(super) class: ApiErrorKind,
+    /// The server's answer to a list or to the beginning of a watch.
+    pub(super) code: Option<u16>,
+    /// A server that starts, or has just got the kind, answers so, and no longer does a moment later.
+    pub(super) is_brief: bool,
+    /// The failure as text.
+    pub(super) text: String,
 }
 
-/// Whether the right to list or watch is missing.
-pub(super) fn is_forbidden(error: &watcher::Error) -> bool {
-    code(error) == Some(403)
+impl Failure {
+    /// What an error of kube's watcher says.
+    pub(super) fn of(error: &watcher::Error) -> Self {
+        let (verb, class) = classified(error);
+        let is_brief = matches!(class, ApiErrorKind::TooManyRequests | ApiErrorKind::Gone);
+        Self { verb, class, code: code(error), is_brief, text: told(error) }
+    }
+
+    /// A list stopped half-way.
+    pub(super) fn silence(seconds: u64) -> Self {
+        let text = format!("a list stopped half-way: nothing more for {seconds}s");
+        Self { verb: LIST, class: ApiErrorKind::Timeout, code: None, is_brief: false, text }
+    }
+
+    /// Whether the server does not have the kind in the version that was asked for.
+    pub(super) fn is_unserved(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    /// Whether the right to list or watch is missing.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.code == Some(403)
+    }
+
+    /// Whether an optional kind counts as absent: the cluster does not know it, or we never had the right to read it. If we have seen
+    /// objects and then lose the right, the objects still exist.
+    pub(super) fn is_absence(&self, seen: bool) -> bool {
+        self.is_unserved() || (self.is_forbidden() && !seen)
+    }
+
+    /// Whether the server has answered that it cannot show the objects, or has shown what cannot be read: not merely that it is busy,
+    /// out of reach, or asked by somebody whom it does not know. Another version of the kind may be readable, and what needs no such
+    /// objects need not wait.
+    pub(super) fn is_of_kind(&self) -> bool {
+        use ApiErrorKind as K;
+        matches!(self.class, K::NotFound | K::Forbidden | K::ServerError | K::Invalid | K::Unexpected)
+    }
 }
 
 /// The right that the watch of a kind needs.
@@ -28,17 +72,20 @@ pub(super) fn right<K: Cached>() -> String {
     format!("list and watch on {} in apiGroup {:?}", K::Kind::plural(&()), K::Kind::group(&()))
 }
 
-/// The server's answer to a list or to the beginning of a watch.
-pub(super) fn code(error: &watcher::Error) -> Option<u16> {
+fn status(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status.code),
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status),
         _ => None,
     }
 }
 
-/// The verb and the class of the failure, as for any other request.
-pub(super) fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
+fn code(error: &watcher::Error) -> Option<u16> {
+    if matches!(error, watcher::Error::WatchError(_)) { None } else { status(error).map(|status| status.code) }
+}
+
+fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
     let (verb, cause) = match error {
         watcher::Error::InitialListFailed(cause) => (LIST, cause),
         watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => (WATCH, cause),
@@ -51,14 +98,14 @@ pub(super) fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind)
         kube::Error::Api(status) => ApiErrorKind::of_status(status.code, Some(status), false),
         kube::Error::Service(cause) if cause.is::<NoAnswer>() => ApiErrorKind::Timeout,
         kube::Error::Auth(_) => ApiErrorKind::Unauthorized,
-        kube::Error::SerdeError(_) => ApiErrorKind::Unexpected,
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => ApiErrorKind::Unexpected,
         _ => ApiErrorKind::Connection,
     };
     (verb, class)
 }
 
 /// The error as text. kube's errors repeat their sources; here each source appears once.
-pub(super) fn told(error: &watcher::Error) -> String {
+fn told(error: &watcher::Error) -> String {
     let (what, cause) = match error {
         watcher::Error::InitialListFailed(cause) => ("cannot list", cause),
         watcher::Error::WatchStartFailed(cause) => ("cannot watch", cause),

@@ -6,7 +6,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches, Fields, Viewpoint, WatchHandle, WatchScope};
+use crate::cluster::{Cache, Cached, Caches, Fields, Need, Viewpoint, WatchHandle, WatchScope};
 
 /// Collects the declarations of a role before it starts.
 #[derive(Debug)]
@@ -65,12 +65,25 @@ impl<'a> Wiring<'a> {
         cache
     }
 
+    /// The shared cache of a kind that only a feature of the role needs: the role does without it what needs no such objects, and the
+    /// daemon's readiness does not wait for it. The role waits with [`Cache::settled`], and asks [`Cache::is_known`]. A kind of a CRD
+    /// is always of this sort.
+    pub fn cache_for_feature<K: Cached>(&mut self) -> Cache<K> {
+        let (cache, handle) = self.caches.watch_for_feature::<K>();
+        self.wired.watches.push(handle);
+        cache
+    }
+
     /// The shared cache of a kind of which this role needs only a part. It holds more if another role needs more.
-    pub fn cache_in<K>(&mut self, scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static) -> Cache<K>
+    pub fn cache_in<K>(
+        &mut self,
+        scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static,
+        need: Need,
+    ) -> Cache<K>
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        let (cache, handle) = self.caches.watch_in::<K>(scope);
+        let (cache, handle) = self.caches.watch_in::<K>(scope, need);
         self.wired.watches.push(handle);
         cache
     }
@@ -140,7 +153,7 @@ mod tests {
             namespace: view.namespace.map(str::to_owned),
             labels: Some(format!("driver={}", view.driver)),
         };
-        let _ = wiring.cache_in::<CsiStorageCapacity>(own);
+        let _ = wiring.cache_in::<CsiStorageCapacity>(own, Need::Role);
         let _ = wiring.cache::<VolumeSnapshot>();
         let view = Viewpoint { namespace: Some("kube"), ..Viewpoint::of("demo") };
         let told = |rules: Vec<Rule>| rules.into_iter().map(|rule| (rule.resource, rule.scope)).collect::<Vec<_>>();

@@ -173,6 +173,9 @@ metrics! {
     CACHE_OBJECTS = "csi_control_plane_cache_objects", Kind::Gauge, ["kind"], "Objects held in the shared cache.";
     /// Lists made by a watch.
     CACHE_RELISTS = "csi_control_plane_cache_relists_total", Kind::Counter, ["kind"], "Lists made to start or restart the watch of a kind.";
+    /// Kinds that cannot be read.
+    CACHE_UNREADABLE = "csi_control_plane_cache_unreadable", Kind::Gauge, ["kind"],
+        "1 while a kind that the cluster has cannot be listed or watched. What needs no such objects goes on.";
     /// Broken watches.
     CACHE_WATCH_ERRORS = "csi_control_plane_cache_watch_errors_total", Kind::Counter, ["kind"], "Lists and watches of a kind that failed.";
     /// Whether the driver answers.

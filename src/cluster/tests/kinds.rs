@@ -282,9 +282,8 @@ async fn each_kind_that_may_not_be_read_is_one_warning_that_names_the_right() {
         let right = format!("list and watch on {resource} in apiGroup {group:?}");
         assert_eq!(named.iter().filter(|it| **it == format!("{right:?}")).count(), 1, "{right}: {named:?}");
     }
-    // What the daemon cannot do without is told again, ever more rarely.
     let claims = named.iter().filter(|it| it.contains("on persistentvolumeclaims ")).count();
-    assert!((2..=12).contains(&claims) && named.len() == 6 + claims, "{claims}: {named:?}");
+    assert_eq!((claims, named.len()), (1, 7), "also what the daemon cannot do without: {named:?}");
 }
 
 #[tokio::test(start_paused = true)]

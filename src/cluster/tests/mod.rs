@@ -10,6 +10,7 @@ mod objects;
 mod proxies;
 mod subscriptions;
 mod tls;
+mod unreadable;
 mod wire;
 
 use std::convert::Infallible;

@@ -44,7 +44,7 @@ pub mod unknown;
 
 use serde_json::{Value, json};
 
-use crate::cluster::Fields;
+use crate::cluster::{Fields, Need};
 use crate::config::RoleSection;
 
 pub use self::config::{NodeDeploymentSection, ProvisionerSection};
@@ -102,8 +102,8 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
         attachments: wiring.cache(),
         snapshots: wiring.cache(),
         contents: wiring.hosts("snapshotter").then(|| wiring.cache()),
-        nodes: watches_nodes.then(|| (wiring.cache(), wiring.cache())),
-        capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node))),
+        nodes: watches_nodes.then(|| (wiring.cache_for_feature(), wiring.cache_for_feature())),
+        capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node), Need::Feature)),
     };
     for rule in rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)) {
         wiring.needs(rule);

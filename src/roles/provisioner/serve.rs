@@ -90,7 +90,7 @@ impl Provisioner {
         tokio::select! {
             biased;
             () = term.over() => return Ok(()),
-            () = self.stores.synced() => {}
+            () = self.synced(role) => {}
         }
         let mut met = role.csi.state();
         loop {
@@ -114,6 +114,11 @@ impl Provisioner {
                 () = until_moved => {}
             }
         }
+    }
+
+    async fn synced(&self, role: &RoleContext) {
+        let asks_for_nodes = self.section.topology && role.driver.capabilities.volume_accessibility_constraints();
+        self.stores.synced(asks_for_nodes).await;
     }
 
     /// Serves until the term is over, or until this node's topology changes.
@@ -385,15 +390,17 @@ impl Provisioner {
 }
 
 impl Stores {
-    async fn synced(&self) {
+    /// Waits for what every claim and every deletion needs. Snapshots only wake the claims that are made from them, and the API is
+    /// asked for each of them: no claim waits for their list. Nodes are waited for if the driver asks for them, and until their lists
+    /// are known to fail: then only the claims that need a node's labels wait.
+    pub(super) async fn synced(&self, asks_for_nodes: bool) {
         self.claims.synced().await;
         self.volumes.synced().await;
         self.classes.synced().await;
         self.attachments.synced().await;
-        self.snapshots.synced().await;
-        if let Some((nodes, csi_nodes)) = &self.nodes {
-            nodes.synced().await;
-            csi_nodes.synced().await;
+        if let (Some((nodes, csi_nodes)), true) = (&self.nodes, asks_for_nodes) {
+            nodes.settled().await;
+            csi_nodes.settled().await;
         }
     }
 }

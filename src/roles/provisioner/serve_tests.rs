@@ -110,7 +110,7 @@ async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, W
     let role = provisioner(&json!({}), &mut wiring).unwrap();
     let wired = wiring.into_wired();
     harness.watch();
-    role.stores.synced().await;
+    role.stores.synced(true).await;
     let context = &harness.context;
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
     let central = Deployment::central(role.stores.nodes.clone(), &context.driver.name, &role.section);

@@ -279,17 +279,22 @@ impl Queues {
     }
 
     /// Looks for sources that still have the finalizer although no claim needs them: at the start of the term, and once
-    /// per interval.
+    /// per interval. Snapshots that come late are looked at when they come.
     pub(super) async fn sweep(self, cx: Arc<Context>) {
+        let snapshots = cx.stores.snapshots.clone();
         loop {
+            let had_snapshots = snapshots.is_synced();
             for source in sources::sweep(&cx) {
                 self.sources.add(source, activation(Cause::Resync));
             }
             let every = cx.section.snapshot_sweep_interval;
-            if every.is_zero() {
-                return std::future::pending().await;
+            let next =
+                async { if every.is_zero() { std::future::pending().await } else { tokio::time::sleep(every).await } };
+            tokio::select! {
+                biased;
+                () = snapshots.synced(), if !had_snapshots => {}
+                () = next => {}
             }
-            tokio::time::sleep(every).await;
         }
     }
 

@@ -14,7 +14,7 @@ use crate::roles::kit::{self, Op, Reason};
 use super::finality::{self, Finality};
 use super::request::RequestError;
 use super::response::ResponseError;
-use crate::roles::provisioner::sources::source::SourceError;
+use crate::roles::provisioner::sources::source::{SourceError, WaitsFor};
 use crate::roles::provisioner::topology::{TopologyError, TopologyFinality};
 
 /// Why a claim cannot be provisioned now. The driver was not called.
@@ -223,11 +223,16 @@ impl AttemptError {
         text
     }
 
-    /// When to try again. An object that no cache watches does not wake the claim when it appears.
-    pub fn retry(&self) -> Outcome {
+    /// When to try again. An object that no cache watches does not wake the claim when it appears. `watches_snapshots`: snapshots do.
+    pub fn retry(&self, watches_snapshots: bool) -> Outcome {
         let is_withheld = self.api().is_some_and(|error| error.kind().is_withheld());
+        let is_read = is_withheld && (self.is_of(READ_SOURCE) || self.is_of(READ_ATTRIBUTES_CLASS));
+        let waits_for_snapshot = match self {
+            Self::Reason(ClaimReason::Invalid(InvalidClaim::Source(error))) => error.waits_for() == WaitsFor::Snapshot,
+            _ => self.is_of(READ_SOURCE),
+        };
         match self.outcome() {
-            Outcome::Retry { .. } if is_withheld && (self.is_of(READ_SOURCE) || self.is_of(READ_ATTRIBUTES_CLASS)) => {
+            Outcome::Retry { .. } if is_read || (waits_for_snapshot && !watches_snapshots) => {
                 Outcome::Retry { cap: Some(UNWATCHED) }
             }
             outcome => outcome,

@@ -98,8 +98,14 @@ fn whoever_brings_what_nobody_watches_waits_half_a_minute_at_the_most() {
         (AttemptError::Driver(answered(Code::Internal)), None),
         (AttemptError::Driver(answered(Code::Aborted)), answered(Code::Aborted).retry_cap()),
     ] {
-        assert_eq!(error.retry(), Outcome::Retry { cap }, "{}", error.message());
+        assert_eq!(error.retry(true), Outcome::Retry { cap }, "{}", error.message());
     }
+    let unseen: AttemptError = check_snapshot(&wanted, at, None, None).unwrap_err().into();
+    assert_eq!(
+        unseen.retry(false),
+        Outcome::Retry { cap: unwatched },
+        "nothing wakes it while snapshots cannot be watched"
+    );
     assert!(UNWATCHED > answered(Code::Aborted).retry_cap().unwrap());
 }
 

@@ -196,7 +196,10 @@ impl Reconciler for ClaimReconciler {
         state.known.reported.failure = told.or(state.known.reported.failure);
         let is_idle = matches!(state.known.phase(), Phase::Idle { .. });
         cx.note_end(state.known);
-        if error.is_infeasible() && is_idle { Outcome::RetryAfter(cx.section.retry.infeasible) } else { error.retry() }
+        if error.is_infeasible() && is_idle {
+            return Outcome::RetryAfter(cx.section.retry.infeasible);
+        }
+        error.retry(cx.stores.snapshots.is_known())
     }
 }
 

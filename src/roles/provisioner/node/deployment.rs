@@ -257,6 +257,11 @@ impl Deployment {
 }
 
 impl Cluster for ClusterNodes {
+    fn unread(&self) -> Option<String> {
+        let (nodes, csi_nodes) = self.caches.as_ref()?;
+        csi_nodes.unknown().or_else(|| nodes.unknown())
+    }
+
     fn driver_on(&self, node: &str) -> DriverOnNode {
         let found = self.caches.as_ref().and_then(|(_, csi_nodes)| csi_nodes.get(&ObjectName::cluster(node)));
         match found.as_deref().map(|found| found.topology_keys(&self.rules.driver).map(<[String]>::to_vec)) {

@@ -15,6 +15,11 @@ pub trait Cluster {
 
     /// Calls `see` with the labels of each node, with and without the driver, in any order.
     fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>));
+
+    /// Why none of this is known; `None`: it is.
+    fn unread(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The state of the driver by a node's `CSINode`.

@@ -48,6 +48,9 @@ pub enum TopologyFinality {
 /// Why no requirement can be made now.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TopologyError {
+    /// The nodes cannot be read.
+    #[error("the nodes and their topology keys are not known: {0}")]
+    Unread(String),
     /// The selected node has no `CSINode`.
     #[error("CSINode \"{node}\" of the selected node not found: the node is gone")]
     CsiNodeMissing {
@@ -118,7 +121,8 @@ impl TopologyError {
     pub fn finality(&self) -> TopologyFinality {
         match self {
             Self::CsiNodeMissing { .. } | Self::NodeMissing { .. } => TopologyFinality::Reschedule,
-            Self::NoKeys { .. }
+            Self::Unread(_)
+            | Self::NoKeys { .. }
             | Self::LabelsMissing { .. }
             | Self::NotAllowed { .. }
             | Self::NoTopology { .. }
@@ -130,6 +134,7 @@ impl TopologyError {
     /// One word for metrics.
     pub fn label(&self) -> &'static str {
         match self {
+            Self::Unread(_) => "NodesUnreadable",
             Self::CsiNodeMissing { .. } => "CsiNodeNotFound",
             Self::NodeMissing { .. } => "NodeNotFound",
             Self::NoKeys { .. } => "NoTopologyKeys",
@@ -163,6 +168,7 @@ pub fn plan_requirement(input: &TopologyInput<'_>) -> Result<Option<Requirement>
 }
 
 fn for_node(input: &TopologyInput<'_>, node: &str) -> Result<Option<Requirement>, TopologyError> {
+    check_read(input)?;
     let keys = keys_of(input, node)?;
     let own = segment_of(input, node, &keys)?;
     let not_allowed = || TopologyError::NotAllowed { node: node.to_owned(), segment: own.clone() };
@@ -177,10 +183,16 @@ fn for_node(input: &TopologyInput<'_>, node: &str) -> Result<Option<Requirement>
     Ok(Requirement::rotated(requisite, start))
 }
 
+/// A node that is not known is not gone: no claim is sent to another node for that.
+fn check_read(input: &TopologyInput<'_>) -> Result<(), TopologyError> {
+    input.cluster.unread().map_or(Ok(()), |why| Err(TopologyError::Unread(why)))
+}
+
 fn for_claim(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyError> {
     let requisite = if !input.allowed.is_empty() {
         distinct(flatten(input.allowed)?)
     } else if input.immediate {
+        check_read(input)?;
         let keys = vote(input.cluster).ok_or_else(|| TopologyError::NoTopology { driver: input.driver.to_owned() })?;
         aggregate(input, &keys)?
     } else {

@@ -394,3 +394,41 @@ proptest! {
         }
     }
 }
+
+/// Nodes whose lists fail.
+struct Unread(World);
+
+impl Cluster for Unread {
+    fn driver_on(&self, node: &str) -> DriverOnNode {
+        self.0.driver_on(node)
+    }
+
+    fn labels(&self, node: &str) -> Option<BTreeMap<String, String>> {
+        self.0.labels(node)
+    }
+
+    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
+        self.0.each_registration(see);
+    }
+
+    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
+        self.0.each_node(see);
+    }
+
+    fn unread(&self) -> Option<String> {
+        Some("CSINodes cannot be read: no".to_owned())
+    }
+}
+
+#[test]
+fn where_nodes_cannot_be_read_only_the_claims_wait_that_need_one_and_none_is_sent_elsewhere() {
+    for world in [Unread(three()), Unread(World::default())] {
+        let told = "the nodes and their topology keys are not known: CSINodes cannot be read: no";
+        let waits = (TopologyFinality::NoChange, told.to_owned());
+        assert_eq!(Asked::on(&world, "n1").finality(), waits);
+        assert_eq!(Asked { allowed: zones(&["z1"]), strict: true, ..Asked::on(&world, "n1") }.finality(), waits);
+        assert_eq!(Asked::of(&world).finality(), waits);
+        assert_eq!(Asked { allowed: zones(&["z1"]), ..Asked::of(&world) }.shown(), both(&["z1"], &["z1"]));
+        assert_eq!(Asked { immediate: false, ..Asked::of(&world) }.plan(), Ok(None));
+    }
+}

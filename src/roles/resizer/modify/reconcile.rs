@@ -243,7 +243,14 @@ impl Modifications {
             Wait::Classes => {
                 // The API stores a class's name only if it serves classes.
                 cx.stores.classes.iter().for_each(Cache::look_again);
-                cx.report_waiting(ticket, now, Reason::ClassMissing, "VolumeAttributesClasses cannot be read");
+                let classes = cx.stores.classes.as_ref();
+                let says =
+                    classes.and_then(Cache::unknown).unwrap_or_else(|| "VolumeAttributesClasses are off".to_owned());
+                cx.report_waiting(ticket, now, Reason::ClassMissing, &says);
+                // A kind that is being installed is there in a moment.
+                if classes.is_some_and(|classes| classes.status().last_error.is_some()) {
+                    cx.warn(now, Job::Modify, "VolumeModifyFailed", &says, &says);
+                }
                 Outcome::Settled
             }
             Wait::Class(reason) => {

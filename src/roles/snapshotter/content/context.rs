@@ -42,9 +42,9 @@ impl<K: Content> Clone for Stores<K> {
 }
 
 impl<K: Content> Stores<K> {
-    /// Whether the cluster lacks one of the kinds, or does not let us read it.
+    /// Whether the cluster lacks one of the kinds, does not let us read it, or cannot show it.
     pub fn are_absent(&self) -> bool {
-        self.contents.is_absent() || self.classes.is_absent()
+        !(self.contents.is_known() && self.classes.is_known())
     }
 
     /// Why kinds are absent, as text for people. `None`: neither is.
@@ -53,10 +53,11 @@ impl<K: Content> Stores<K> {
         (!missing.is_empty()).then(|| missing.join(", and "))
     }
 
-    /// Waits until both kinds were listed. Kinds that the cluster lacks are known to have no objects.
+    /// Waits until the contents were listed, and the classes, unless their lists fail: then only the contents that name one wait. Kinds
+    /// that the cluster lacks are known to have no objects.
     pub async fn synced(&self) {
         self.contents.synced().await;
-        self.classes.synced().await;
+        self.classes.settled().await;
     }
 }
 
@@ -102,6 +103,8 @@ pub struct Objects<K: Content> {
     pub class: Option<Arc<K::Class>>,
     /// Whether the cache has the content.
     pub exists: bool,
+    /// Why classes are not known; `None`: they are.
+    pub why_no_classes: Option<String>,
 }
 
 impl<K: Content> Objects<K> {
@@ -140,14 +143,14 @@ impl<K: Content> Context<K> {
     pub fn about(&self, content: Arc<K>, exists: bool) -> Objects<K> {
         let class = content.class_name().filter(|name| !name.is_empty());
         let class = class.and_then(|name| self.stores.classes.get(&ObjectName::cluster(name)));
-        Objects { content, class, exists }
+        Objects { content, class, exists, why_no_classes: self.stores.classes.unknown() }
     }
 
     /// The class of a content, as the decisions see it.
     pub fn class_of<'a>(&self, now: &'a Objects<K>) -> ClassView<'a, K::Class> {
-        match ClassView::of(&*now.content, now.class.as_deref(), &self.scope.driver_name) {
-            ClassView::Missing(name) if self.stores.classes.is_absent() => ClassView::Unread(name),
-            view => view,
+        match (ClassView::of(&*now.content, now.class.as_deref(), &self.scope.driver_name), &now.why_no_classes) {
+            (ClassView::Missing(name), Some(why)) => ClassView::Unread(name, why),
+            (view, _) => view,
         }
     }
 
@@ -314,7 +317,7 @@ impl<K: Content> Context<K> {
 
     /// Whether the cluster shows no contents of snapshots. It is unknown then who needs the snapshots of a group.
     pub fn are_members_unseen(&self) -> bool {
-        K::NAMES.is_group && self.across.snapshots.is_absent()
+        K::NAMES.is_group && !self.across.snapshots.is_known()
     }
 
     /// The group that a snapshot with this id is of, unless the snapshots are being deleted with it.

@@ -33,9 +33,9 @@ pub enum InvalidSnapshot {
     /// There is no class of that name, and it says which secret a look-up needs.
     #[error("{0} \"{1}\" not found")]
     ListClassMissing(&'static str, String),
-    /// Nobody can say what the class of that name says.
-    #[error("{0} \"{1}\" cannot be read: the cluster does not have this kind, or does not let the daemon read it")]
-    ClassUnread(&'static str, String),
+    /// It is not known what the class of that name says, and why.
+    #[error("{0} \"{1}\" cannot be read: {2}")]
+    ClassUnread(&'static str, String, String),
     /// A key that no version knows.
     #[error("found unknown parameter key \"{0}\" with reserved namespace csi.storage.k8s.io/")]
     UnknownParameter(String),

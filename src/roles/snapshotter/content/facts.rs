@@ -93,8 +93,8 @@ pub enum ClassView<'a, C> {
     Unnamed,
     /// The cluster has none of this name.
     Missing(&'a str),
-    /// Nobody can say: the cluster does not have the kind, or does not let us read it.
-    Unread(&'a str),
+    /// It is not known, and why: the cluster does not have the kind, does not let us read it, or fails at it.
+    Unread(&'a str, &'a str),
     /// Another driver's.
     Foreign(&'a C),
     /// Our driver's.

@@ -72,7 +72,7 @@ async fn unnamed<K: Content>(cx: &Context<K>, client: &Client, mut request: List
 async fn list_secret<K: Content>(cx: &Context<K>, now: &Objects<K>) -> Result<Option<HashMap<String, String>>, Stop> {
     let class = match cx.class_of(now) {
         ClassView::Ours(class) => class,
-        ClassView::Unread(_) => return Ok(None),
+        ClassView::Unread(..) => return Ok(None),
         ClassView::Unnamed | ClassView::Missing(_) | ClassView::Foreign(_) => return Ok(Some(HashMap::new())),
     };
     let place = match for_listing(class.parameters(), &now.content.meta().name) {

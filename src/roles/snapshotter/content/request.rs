@@ -161,7 +161,9 @@ fn of_class<K: Content>(
             return Err(InvalidSnapshot::NoClass { of: K::NAMES.word, content: content.meta().name.to_string() });
         }
         ClassView::Missing(name) => return Err(InvalidSnapshot::ClassMissing(K::NAMES.classes, name.to_owned())),
-        ClassView::Unread(name) => return Err(InvalidSnapshot::ClassUnread(K::NAMES.classes, name.to_owned())),
+        ClassView::Unread(name, why) => {
+            return Err(InvalidSnapshot::ClassUnread(K::NAMES.classes, name.to_owned(), why.to_owned()));
+        }
         // The decision comes before: a content of a foreign class is left alone.
         ClassView::Foreign(class) => {
             return Err(InvalidSnapshot::ClassMissing(K::NAMES.classes, class.meta().name.to_string()));
@@ -222,8 +224,8 @@ mod tests {
         assert_eq!(unnamed, Err(InvalidSnapshot::NoClass { of: "snapshot", content: "content-1".into() }));
         let missing = plan(&content(json!({})), ClassView::Missing("fast"), &request_rules());
         assert_eq!(missing, Err(InvalidSnapshot::ClassMissing(CLASSES, "fast".into())));
-        let unread = plan(&content(json!({})), ClassView::Unread("fast"), &request_rules());
-        assert_eq!(unread, Err(InvalidSnapshot::ClassUnread(CLASSES, "fast".into())));
+        let unread = plan(&content(json!({})), ClassView::Unread("fast", "no right"), &request_rules());
+        assert_eq!(unread, Err(InvalidSnapshot::ClassUnread(CLASSES, "fast".into(), "no right".into())));
         let unbound = content(json!({ "spec": { "volumeSnapshotRef": { "uid": null } } }));
         assert_eq!(plan(&unbound, ClassView::Ours(&class(json!({}))), &request_rules()), Err(InvalidSnapshot::Unbound));
     }

@@ -82,7 +82,7 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
             InvalidSnapshot::UnknownParameter(_) => {
                 format!("failed to remove CSI Parameters of prefixed keys: {reason}")
             }
-            InvalidSnapshot::ListClassMissing(_, class) | InvalidSnapshot::ClassUnread(_, class)
+            InvalidSnapshot::ListClassMissing(_, class) | InvalidSnapshot::ClassUnread(_, class, _)
                 if facts::handle(content).is_some() =>
             {
                 format!("failed to get {word} class {class} for {word} content {name}: {reason}")

@@ -30,7 +30,7 @@ fn get_secret(view: &View<'_, VolumeGroupSnapshotContent>) -> Result<Option<Secr
             for_group(&class.parameters, &view.content.metadata.name).map_err(InvalidSnapshot::ListSecret)
         }
         ClassView::Missing(name) => Err(InvalidSnapshot::ListClassMissing(classes, name.to_owned())),
-        ClassView::Unread(name) => Err(InvalidSnapshot::ClassUnread(classes, name.to_owned())),
+        ClassView::Unread(name, why) => Err(InvalidSnapshot::ClassUnread(classes, name.to_owned(), why.to_owned())),
         // The decision comes before: a content of a foreign class is left alone.
         ClassView::Foreign(class) => Err(InvalidSnapshot::ListClassMissing(classes, class.metadata.name.to_string())),
     }

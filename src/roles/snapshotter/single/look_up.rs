@@ -36,8 +36,9 @@ fn list_secret(view: &View<'_, VolumeSnapshotContent>) -> Result<Option<SecretRe
             for_listing(&class.parameters, &view.content.metadata.name).map_err(InvalidSnapshot::ListSecret)
         }
         ClassView::Missing(name) => Err(missing(name)),
-        ClassView::Unread(name) => {
-            Err(InvalidSnapshot::ClassUnread(VolumeSnapshotContent::NAMES.classes, name.to_owned()))
+        ClassView::Unread(name, why) => {
+            let classes = VolumeSnapshotContent::NAMES.classes;
+            Err(InvalidSnapshot::ClassUnread(classes, name.to_owned(), why.to_owned()))
         }
         // The decision comes before: a content of a foreign class is left alone.
         ClassView::Foreign(class) => Err(missing(&class.metadata.name)),
