@@ -40,7 +40,14 @@ const AT_ONCE: usize = 4;
 /// and the watch has not shown it for as long as a poll takes; of what a pod may be of, ours is of a `ReplicaSet`.
 /// The resizer reads an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does. A cluster
 /// that does not let the snapshotter read groups is one without groups; `tests/process/rbac_snapshots.rs` plays their rights.
-const NOT_SEEN_HERE: [(&str, &str, &str); 13] = [
+/// What a watch has not shown is looked up only where it is missing: `tests/process/rbac.rs` plays that.
+const NOT_SEEN_HERE: [(&str, &str, &str); 19] = [
+    ("attacher", "get", "csinodes"),
+    ("provisioner", "get", "csinodes"),
+    ("provisioner", "get", "nodes"),
+    ("provisioner", "get", "storageclasses"),
+    ("snapshotter", "get", "volumegroupsnapshotclasses"),
+    ("snapshotter", "get", "volumesnapshotclasses"),
     (ANY, "patch", "events"),
     (ANY, "get", "csistoragecapacities"),
     (ANY, "get", "daemonsets"),

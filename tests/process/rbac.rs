@@ -117,7 +117,7 @@ fn without(grants: &[Grant], resource: &str, verb: Option<&str>) -> Vec<Grant> {
     left
 }
 
-/// A secret, a failure, a conflict.
+/// A secret, a failure, a conflict, a node that is not there.
 fn begin_attacher(theatre: &Theatre) {
     let fails = Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "no luck"));
     theatre.driver().inject(fails.once());
@@ -127,6 +127,11 @@ fn begin_attacher(theatre: &Theatre) {
     let reference = json!({"controllerPublishSecretRef": {"name": "keys", "namespace": "default"}});
     theatre.put(volume_object("volume", reference));
     theatre.put(attachment_object("volume"));
+    // A node that is not there is looked up.
+    theatre.put(volume_object("stray", json!({})));
+    let mut stray = attachment_object("stray");
+    stray["spec"]["nodeName"] = "nowhere".into();
+    theatre.put(stray);
 }
 
 /// The daemon's first patch of a resource meets another writer's.

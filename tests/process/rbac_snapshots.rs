@@ -105,6 +105,19 @@ pub(crate) fn begin(theatre: &Theatre) {
     put_content(theatre, "content", &json!({"volumeHandle": "source"}));
     conflict(theatre, GROUPS, "volumegroupsnapshotcontents");
     put_group(theatre);
+    put_strays(theatre);
+}
+
+/// Contents whose classes are not there, and are looked up.
+fn put_strays(theatre: &Theatre) {
+    let object = json!({"namespace": "default", "name": "stray", "uid": "uid-of-stray"});
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshotContent", "metadata": {"name": "stray"},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Retain", "volumeSnapshotClassName": "nowhere",
+            "source": {"volumeHandle": "source"}, "volumeSnapshotRef": object.clone()}}));
+    theatre.put(json!({"apiVersion": format!("{GROUPS}/v1"), "kind": "VolumeGroupSnapshotContent",
+        "metadata": {"name": "stray"},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Retain", "volumeGroupSnapshotClassName": "nowhere",
+            "source": {"volumeHandles": ["source"]}, "volumeGroupSnapshotRef": object}}));
 }
 
 pub(crate) async fn done(theatre: &Theatre) {

@@ -97,7 +97,7 @@ impl Reconciler for Attachments {
         match step {
             // `next_step` has ended the attempt.
             Step::Settled => Ok(Done::Nothing),
-            Step::Refuse(reason) => perform::refuse(cx, reason).await,
+            Step::Refuse(reason) => perform::refuse(cx, now, reason).await,
             Step::Prepare(preparations) => {
                 let all = join_all(preparations.into_iter().map(|one| perform::prepare(cx, now, one))).await;
                 let all: Result<Vec<Done>, _> = all.into_iter().collect();

@@ -10,10 +10,10 @@ use tonic::Code;
 use tracing::debug;
 
 use crate::cluster::patch::{Guard, MetaChange};
-use crate::cluster::{ObjectName, patch};
-use crate::cluster::{PersistentVolume, VolumeAttachment};
+use crate::cluster::{Api, Cache, CsiNode, ObjectName, PersistentVolume, VolumeAttachment, patch};
 use crate::proto::{ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest};
 use crate::roles::attacher::names;
+use crate::roles::kit::freshness::{Freshness, lacks, read_again};
 use crate::roles::kit::{Op, Secret, secrets};
 
 use super::context::{Context, Objects};
@@ -47,15 +47,29 @@ pub(super) async fn prepare(cx: &Context, now: &Objects, preparation: Preparatio
     }
 }
 
-/// Ends the attempt. Each kind has its own watch, so an attachment can arrive before its volume: a missing volume is
-/// confirmed before it is reported.
-pub(super) async fn refuse(cx: &Context, reason: InvalidAttachment) -> Result<Done, Stop> {
-    if let InvalidAttachment::VolumeMissing(volume) = &reason
-        && is_there(cx, volume).await?
-    {
-        return Err(Stop::Behind(reason.into()));
+/// Ends the attempt. Each kind has its own watch, so an attachment can arrive before its volume and its node: what is missing is
+/// looked for before that is reported.
+pub(super) async fn refuse(cx: &Context, now: &Objects, reason: InvalidAttachment) -> Result<Done, Stop> {
+    let (api, stores) = (cx.scope.api.use_now()?, &cx.stores);
+    match &reason {
+        InvalidAttachment::VolumeMissing(volume) => {
+            let name = ObjectName::cluster(volume);
+            Err(lacks(api, &stores.volumes, &name, reason).await)
+        }
+        InvalidAttachment::NodeMissing(node) => {
+            let name = ObjectName::cluster(node);
+            Err(lacks(api, &stores.nodes, &name, reason).await)
+        }
+        // The driver may have been registered since.
+        InvalidAttachment::DriverNotOnNode { .. } if is_newer(api, now, &stores.nodes).await => Ok(Done::Nothing),
+        _ => Err(reason.into()),
     }
-    Err(reason.into())
+}
+
+/// Whether the API has a newer version of the attachment's node than the cache has had. If the API does not say, the cache counts.
+async fn is_newer(api: &Api, now: &Objects, nodes: &Cache<CsiNode>) -> bool {
+    let Some(node) = &now.node else { return false };
+    matches!(read_again(api, nodes, node.as_ref()).await, Ok(Freshness::Newer))
 }
 
 async fn protect_volume(cx: &Context, now: &Objects) -> Result<(), Stop> {
@@ -261,12 +275,6 @@ pub(super) async fn confirm_volume(cx: &Context, now: &Objects) -> Result<Option
         // Or another volume has the name, and the cache does not have it yet.
         _ => Err(InvalidAttachment::VolumeMissing(name.name().to_owned()).into()),
     }
-}
-
-/// Whether the API has a volume that the cache does not have. If the API does not answer, the cache counts.
-async fn is_there(cx: &Context, volume: &str) -> Result<bool, Stop> {
-    let api = cx.scope.api.use_now()?;
-    Ok(api.get::<PersistentVolume>(&ObjectName::cluster(volume)).await.is_ok())
 }
 
 #[cfg(test)]

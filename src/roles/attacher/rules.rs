@@ -22,6 +22,7 @@ pub(super) fn rules(section: &AttacherSection) -> Vec<Rule> {
             &["patch"],
             "record that a volume is attached or detached, or why not",
         ),
+        Rule::cluster("storage.k8s.io", "csinodes", &["get"], "look for a node that the watch has not shown"),
         Rule::cluster("", "secrets", &["get"], "read the secret of a volume's controllerPublishSecretRef"),
     ];
     if section.events != EventsMode::None {

@@ -247,7 +247,8 @@ async fn a_volume_that_the_api_has_and_the_watch_does_not_bring_is_asked_for_eve
     tokio::time::sleep(Duration::from_secs(56)).await;
     let asked = reads(&world, volumes());
     assert!((10..45).contains(&asked), "{asked}: often while the watch may be a moment late, and rarely from then on");
-    assert_eq!(error(&world), Some(format!("persistentvolume \"{VOLUME}\" not found")));
+    let unseen = format!("the watch has not shown PersistentVolume \"{VOLUME}\" yet, which the API has");
+    assert_eq!(error(&world), Some(unseen), "it is not called missing");
     assert!((1..10).contains(&warnings.count()), "{} warnings", warnings.count());
     assert_eq!(writes(&world, attachments()), 1, "the error is written once");
     world.testbed.tear_down().await;

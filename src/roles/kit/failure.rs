@@ -132,6 +132,9 @@ pub enum AttemptError<R: Reason> {
     /// A request failed.
     #[error(transparent)]
     Op(OpError),
+    /// The API has an object (kind and name) that the cache lacks.
+    #[error("the watch has not shown {0} \"{1}\" yet, which the API has")]
+    Unseen(&'static str, String),
     /// The API accepts each write, but its answers do not show the changes.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
@@ -149,7 +152,7 @@ impl<R: Reason> AttemptError<R> {
             Self::Reason(reason) => reason.driver(),
             Self::Driver(error) => Some(error),
             Self::Op(error) => error.driver(),
-            Self::Endless(_) => None,
+            Self::Unseen(..) | Self::Endless(_) => None,
         }
     }
 
@@ -183,6 +186,7 @@ impl<R: Reason> AttemptError<R> {
             Self::Reason(reason) => reason.label(),
             Self::Driver(error) => error.label(),
             Self::Op(error) => error.label(),
+            Self::Unseen(..) => "WatchLate",
             Self::Endless(_) => "Endless",
         }
     }

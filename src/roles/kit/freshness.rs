@@ -10,11 +10,16 @@ use tokio::sync::OnceCell;
 
 use crate::cluster::{Api, ApiError, Cache, Cached, ObjectName};
 
+use super::failure::{AttemptError, Op, Reason, Stop};
+
 /// How soon an attempt observes again if a cache is behind. Usually the watch delivers the change before and wakes the
 /// key.
 pub const CATCH_UP: Duration = Duration::from_millis(200);
 /// If a cache is behind for longer than this, it is an ordinary failure: the role reports it once and backs off.
 pub const LAG_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads an object that a cache lacks.
+const LOOK_UP: Op = Op("cannot read an object that the watch has not shown");
 
 /// A list that a term waits for once.
 #[derive(Debug, Default)]
@@ -64,6 +69,21 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
         }
         _ if is_same => Ok(Freshness::Same),
         _ => Ok(Freshness::Newer),
+    }
+}
+
+/// Reads an object that its cache lacks, before anything is said about that: the watch may be late.
+pub async fn look_up<K: Cached>(api: &Api, cache: &Cache<K>, name: &ObjectName) -> Result<Option<K>, ApiError> {
+    api.in_version_of(cache).get_opt(name).await
+}
+
+/// The end of an attempt for the reason that a cache lacks an object. If the API has it, the attempt waits for the watch; if the API
+/// does not say, that is the failure.
+pub async fn lacks<K: Cached, R: Reason>(api: &Api, cache: &Cache<K>, name: &ObjectName, reason: R) -> Stop<R> {
+    match look_up(api, cache, name).await {
+        Ok(None) => reason.into(),
+        Ok(Some(_)) => Stop::Behind(AttemptError::Unseen(K::KIND, name.to_string())),
+        Err(error) => LOOK_UP.failed(error).into(),
     }
 }
 

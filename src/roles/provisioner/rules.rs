@@ -24,6 +24,7 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
             "protect a claim that is being cloned, set or remove the selected node of a claim",
         ),
         Rule::cluster("", "secrets", &["get"], "read the secrets that storage classes name for the provisioner"),
+        Rule::cluster("storage.k8s.io", "storageclasses", &["get"], "look for a class that the watch has not shown"),
         Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's VolumeAttributesClass"),
         Rule::cluster(SNAPSHOTS, "volumesnapshots", &["get", "patch"], "protect a snapshot that is being restored"),
         Rule::cluster(SNAPSHOTS, "volumesnapshotcontents", &["get"], "find the driver's snapshot behind a snapshot"),
@@ -38,6 +39,10 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
     }
     if section.node_deployment.enabled {
         rules.push(Rule::cluster("", "nodes", &["get"], "check whether the selected node of a claim still exists"));
+    } else if section.topology {
+        let unseen = "look for a node that the watch has not shown";
+        rules.push(Rule::cluster("", "nodes", &["get"], unseen));
+        rules.push(Rule::cluster("storage.k8s.io", "csinodes", &["get"], unseen));
     }
     if section.events != EventsMode::None {
         rules.push(EventRecorder::rule());

@@ -136,6 +136,7 @@ impl Context {
             ),
             (
                 AttemptError::Op(_)
+                | AttemptError::Unseen(..)
                 | AttemptError::Endless(_)
                 | AttemptError::Reason(InvalidChange::UnseenClass(_) | InvalidChange::Replaced(_)),
                 _,

@@ -7,6 +7,9 @@ use crate::roles::kit::EventsMode;
 use super::config::SnapshotterSection;
 use super::names::{GROUP_SNAPSHOTS, SNAPSHOTS};
 
+/// Why classes are read one by one, although they are watched.
+const READ_CLASS: &str = "look for a class that the watch has not shown";
+
 /// The rules for this configuration.
 pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
     let mut rules = vec![
@@ -22,6 +25,7 @@ pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
             &["patch"],
             "record the snapshot of a content, or why there is none",
         ),
+        Rule::cluster(SNAPSHOTS, "volumesnapshotclasses", &["get"], READ_CLASS),
         Rule::cluster("", "secrets", &["get"], "read the secrets that contents and classes name"),
     ];
     if section.group_snapshots && !section.node_deployment.enabled {
@@ -38,6 +42,7 @@ pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
             &["patch"],
             "record the snapshots of a group, or why there are none",
         ));
+        rules.push(Rule::cluster(GROUP_SNAPSHOTS, "volumegroupsnapshotclasses", &["get"], READ_CLASS));
     }
     if section.events != EventsMode::None {
         rules.push(EventRecorder::rule());

@@ -1,10 +1,12 @@
 //! The state of one attempt at a claim, and how the outcome of a step changes it.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use crate::cluster::{
-    ObjectName, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeAttributesClass, VolumeSnapshot,
-    VolumeSnapshotContent,
+    ObjectName, PersistentVolume, PersistentVolumeClaim, ReferenceGrant, StorageClass, VolumeAttributesClass,
+    VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::kit::Secret;
 
@@ -13,7 +15,7 @@ use super::error::AttemptError;
 use super::phase::Phase;
 use super::state::ClaimState;
 use super::transition::Change;
-use super::view::Evidence;
+use super::view::{Evidence, Lookup};
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::status::SourceObjects;
 
@@ -34,6 +36,8 @@ pub(in crate::roles::provisioner) struct State {
     /// How many finalizers of sources were removed when the attempt began.
     pub(in crate::roles::provisioner) releases: u64,
     pub(in crate::roles::provisioner) found: SourceObjects,
+    /// The class, where the cache does not have it.
+    pub(in crate::roles::provisioner) class: Lookup<Arc<StorageClass>>,
     pub(in crate::roles::provisioner) attributes_class: Option<VolumeAttributesClass>,
     pub(in crate::roles::provisioner) secrets: Option<Secret>,
     /// The PersistentVolume of the volume's name, as the API itself has shown it.
@@ -79,6 +83,8 @@ pub(in crate::roles::provisioner) enum Happened {
     Answered { told: bool, change: Option<Change>, failure: Option<AttemptError> },
     /// An object behind the content source was read.
     Source(SourceRead),
+    /// The class was read, which the cache does not have.
+    Class(Option<Box<StorageClass>>),
     /// The class of attributes was read.
     AttributesClass(Box<VolumeAttributesClass>),
     /// The secret was read.
@@ -157,6 +163,7 @@ impl State {
             is_gone: false,
             releases: 0,
             found: SourceObjects::default(),
+            class: Lookup::NotAsked,
             attributes_class: None,
             secrets: None,
             seen: None,
@@ -210,6 +217,7 @@ impl State {
                 self.failure = failure;
             }
             Happened::Source(read) => self.read_source(read),
+            Happened::Class(class) => self.class = class.map_or(Lookup::Missing, |class| Lookup::Found(class.into())),
             Happened::AttributesClass(class) => self.attributes_class = Some(*class),
             Happened::Secret(secret) => self.secrets = Some(secret),
             Happened::NoSecret { proves_nothing } => {

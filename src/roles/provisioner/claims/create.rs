@@ -6,6 +6,7 @@ use tracing::{debug, warn};
 
 use crate::cluster::{ApiErrorKind, ObjectName, PersistentVolume, StorageClass};
 use crate::csi::{RpcError, SnapshotLock};
+use crate::roles::kit::freshness::lacks;
 use crate::roles::kit::{Attempt, Secret};
 use crate::roles::provisioner::class::csi_class;
 use crate::roles::provisioner::names;
@@ -28,21 +29,39 @@ use super::volume::persistent_volume;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::sources::source::ContentSource;
 use crate::roles::provisioner::sources::status::content;
-use crate::roles::provisioner::topology::Requirement;
+use crate::roles::provisioner::topology::{Requirement, TopologyError};
 
 /// If the driver takes longer, an Event says that the volume is being created.
 const LONG: Duration = Duration::from_secs(1);
 
 impl Look<'_> {
     /// Makes the request, which stays the same, byte by byte, until the driver's final answer.
-    pub(in crate::roles::provisioner) fn plan(&self, now: &Observed) -> Result<Happened, Stop> {
+    pub(in crate::roles::provisioner) async fn plan(&self, now: &Observed) -> Result<Happened, Stop> {
         // `next_step` plans only with a class.
         let Some(class) = now.class.as_deref() else { return Ok(Happened::Nothing) };
         match self.planned(now, class) {
             Ok(plan) => Ok(Change::Planned(Box::new(plan)).into()),
-            // Also an error that another node may not have.
+            Err(AttemptError::Reason(ClaimReason::Topology(error))) => {
+                self.doubt(&error).await?;
+                // Also an error that another node may not have.
+                self.fail_before_asking(error.into(), now.claim.selected_node.clone())
+            }
             Err(error) => self.fail_before_asking(error, now.claim.selected_node.clone()),
         }
+    }
+
+    /// Asks the API for a node that the caches lack, before the claim is taken from it: the watches may be late. `Ok`: the API lacks
+    /// it, too, or the error is another one.
+    async fn doubt(&self, error: &TopologyError) -> Result<(), Stop> {
+        let (cx, Some((nodes, csi_nodes))) = (self.cx, &self.cx.stores.nodes) else { return Ok(()) };
+        let api = cx.scope.api.use_now()?;
+        let reason = || ClaimReason::from(error.clone());
+        let stop = match error {
+            TopologyError::CsiNodeMissing { node } => lacks(api, csi_nodes, &ObjectName::cluster(node), reason()).await,
+            TopologyError::NodeMissing { node } => lacks(api, nodes, &ObjectName::cluster(node), reason()).await,
+            _ => return Ok(()),
+        };
+        if matches!(stop, Stop::Failed(AttemptError::Reason(_))) { Ok(()) } else { Err(stop) }
     }
 
     fn planned(&self, now: &Observed, class: &StorageClass) -> Result<Plan, AttemptError> {

@@ -28,7 +28,7 @@ use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
 use super::evidence::{Judgement, judge};
 use super::phase::{Made, Phase};
-pub use super::view::{AttemptFacts, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
+pub use super::view::{AttemptFacts, Lookup, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
 use crate::roles::provisioner::class::is_served;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
@@ -88,6 +88,8 @@ pub enum Step {
     ReadHistory,
     /// Read what the API has under the name of the claim's volume.
     ConfirmVolume,
+    /// Read the class, which the cache does not have: its watch may be late.
+    GetClass(String),
     /// Read or protect the content source.
     Source(SourceStep),
     /// Read the class of attributes.
@@ -210,8 +212,11 @@ fn prepare(view: &View<'_>) -> Option<Step> {
         return secret(view);
     }
     if view.class.is_none() {
-        let class = view.claim.class.clone();
-        return Some(Step::Refuse(class.map_or(InvalidClaim::NoClass, InvalidClaim::ClassMissing)));
+        return Some(match view.claim.class.clone() {
+            None => Step::Refuse(InvalidClaim::NoClass),
+            Some(class) if view.attempt.class == Lookup::NotAsked => Step::GetClass(class),
+            Some(class) => Step::Refuse(InvalidClaim::ClassMissing(class)),
+        });
     }
     match view.source {
         // The ReferenceGrant comes first: once access is granted, a claim that a populator serves is ignored.

@@ -250,6 +250,8 @@ fn a_claim_for_a_first_consumer_waits_for_its_node() {
 #[test]
 fn a_class_that_is_not_there_is_told_and_waited_for() {
     let world = World::fresh().with(|w| w.class = None);
+    assert_eq!(world.next(), Step::GetClass("gold".into()), "the watch may be late");
+    let world = world.with(|w| w.attempt.class = Lookup::Missing);
     assert_eq!(world.next(), Step::Refuse(InvalidClaim::ClassMissing("gold".into())));
     let none = json!({ "spec": { "storageClassName": null } });
     assert_eq!(world.claimed(none).next(), Step::Refuse(InvalidClaim::NoClass));

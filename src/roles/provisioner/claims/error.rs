@@ -63,6 +63,8 @@ impl InvalidClaim {
 pub const CONFIRM: Op = Op("cannot check whether the claim's volume exists already");
 /// Reads what has become of the PersistentVolumes since a request of an earlier term was recorded.
 pub const HISTORY: Op = Op("cannot find out whether a PersistentVolume was stored for a request of an earlier leader");
+/// Reads the class, which the cache does not have.
+pub const READ_CLASS: Op = Op("cannot read the StorageClass");
 /// Reads an object of the data source.
 pub const READ_SOURCE: Op = Op("cannot read the data source");
 /// Adds the finalizer to the source.
@@ -194,7 +196,7 @@ impl AttemptError {
                     | ClaimReason::SaveTaken { .. }
                     | ClaimReason::Anothers { .. }
             ),
-            Self::Op(_) | Self::Endless(_) => false,
+            Self::Op(_) | Self::Unseen(..) | Self::Endless(_) => false,
         }
     }
 

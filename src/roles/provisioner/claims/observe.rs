@@ -6,7 +6,7 @@ use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, StorageClass};
 
 use super::attempt::State;
 use super::claim::{Claim, ClaimKey};
-use super::decide::{AttemptFacts, Ignored, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
+use super::decide::{AttemptFacts, Ignored, Lookup, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
 use super::error::InvalidClaim;
 use super::name_status::was_handed_on;
 use super::phase::{Made, Phase};
@@ -48,7 +48,10 @@ impl<'a> Look<'a> {
         let found = cx.find(key).filter(|_| !self.state.is_gone);
         let present = found.is_some();
         let claim = found.unwrap_or_else(|| known.claim.clone());
-        let class = cx.class_of(&claim);
+        let class = cx.class_of(&claim).or_else(|| match &self.state.class {
+            Lookup::Found(class) => Some(Arc::clone(class)),
+            Lookup::NotAsked | Lookup::Missing => None,
+        });
         let place = match self.place(&claim) {
             // The claim no longer wants a volume: ignore the name conflict and finish cleaning up.
             NameStatus::Conflict(_) if self.is_over(&claim, present) => NameStatus::Free,
@@ -200,6 +203,11 @@ impl<'a> Look<'a> {
             attempt: AttemptFacts {
                 is_without_volume: state.is_without_volume,
                 has_recorded: state.has_recorded,
+                class: match state.class {
+                    Lookup::NotAsked => Lookup::NotAsked,
+                    Lookup::Missing => Lookup::Missing,
+                    Lookup::Found(_) => Lookup::Found(()),
+                },
                 has_secret: state.secrets.is_some(),
                 checked: state.checked,
                 history: state.history,

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, Cache, Cached, History, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
-use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::roles::kit::freshness::{Freshness, look_up, read_again};
 use crate::roles::kit::secrets as secret;
 use crate::roles::kit::{self, Attempt, Op, Reason};
 use crate::roles::provisioner::names;
@@ -19,8 +19,8 @@ use super::claim::{Claim, ClaimKey};
 use super::decide::{SourceStep, Step};
 use super::entry::{Entry, latest};
 use super::error::{
-    AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_CLAIM, READ_SECRET, READ_SOURCE,
-    RECORD, RESCHEDULE, Stop,
+    AttemptError, HISTORY, InvalidClaim, PROTECT_SOURCE, READ_ATTRIBUTES_CLASS, READ_CLAIM, READ_CLASS, READ_SECRET,
+    READ_SOURCE, RECORD, RESCHEDULE, Stop,
 };
 use super::finality::Finality;
 use super::observe::{Look, Observed};
@@ -99,12 +99,17 @@ impl Look<'_> {
             Step::ReadHistory => Ok(Happened::History(self.read_history(attempt).await?)),
             Step::ConfirmVolume => self.confirm_volume(now).await,
             Step::Source(step) => self.source_step(step, now, attempt).await,
+            Step::GetClass(name) => {
+                let api = cx.scope.api.use_now()?;
+                let class = look_up(api, &cx.stores.classes, &ObjectName::cluster(name)).await;
+                Ok(Happened::Class(class.map_err(|error| READ_CLASS.failed(error))?.map(Box::new)))
+            }
             Step::GetAttributesClass(name) => {
                 let class = read(cx, &ObjectName::cluster(&name), READ_ATTRIBUTES_CLASS).await?;
                 let missing = || AttemptError::from(RequestError::AttributesClassMissing(name));
                 Ok(Happened::AttributesClass(Box::new(class.ok_or_else(missing)?)))
             }
-            Step::Plan => self.plan(now),
+            Step::Plan => self.plan(now).await,
             Step::ReadSecret(reference) => self.read_secret(&reference, now).await,
             Step::Record => {
                 if let Some(entry) = Entry::of(self.known()) {

@@ -111,6 +111,18 @@ pub enum SourceStep {
     Protect,
 }
 
+/// An object that a cache does not have, as the API itself has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lookup<T> {
+    /// The API was not asked for it.
+    #[default]
+    NotAsked,
+    /// The API does not have it either.
+    Missing,
+    /// The API has it.
+    Found(T),
+}
+
 /// What one attempt has done so far. Nothing of it outlives the attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AttemptFacts {
@@ -118,6 +130,8 @@ pub struct AttemptFacts {
     pub is_without_volume: bool,
     /// The journal has confirmed the request.
     pub has_recorded: bool,
+    /// What the API says of a class that the cache does not have.
+    pub class: Lookup<()>,
     /// The secret was read.
     pub has_secret: bool,
     /// `Some`: no other PersistentVolume has the volume that the driver has created. The value says whether one may have been stored for it

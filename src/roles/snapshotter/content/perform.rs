@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use crate::cluster::ObjectName;
 use crate::process::ErrorChain;
-use crate::roles::kit::freshness::catch_up;
+use crate::roles::kit::freshness::{catch_up, lacks};
 use crate::roles::kit::{Attempt, Secret, secrets};
 use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
@@ -47,6 +48,7 @@ pub(super) async fn perform<K: Driven>(
             if matches!(reason, InvalidSnapshot::OtherSnapshot { .. }) {
                 cx.memory.settle(now.uid());
             }
+            doubt(cx, &reason).await?;
             Ok(Done::failed(operation, reason.into()))
         }
         Step::ReadSecret(need) => read_secret(cx, need).await,
@@ -102,6 +104,23 @@ pub(super) async fn perform<K: Driven>(
             Ok(done)
         }
         Step::Abandon(left) => Ok(abandon(cx, now, state, left)),
+    }
+}
+
+/// Asks the API for a class that the cache lacks, before the content fails for that: the watch may be late. `Ok`: the API lacks it, too,
+/// or the content fails for another reason.
+async fn doubt<K: Content>(cx: &Context<K>, reason: &InvalidSnapshot) -> Result<(), Stop> {
+    let (InvalidSnapshot::ClassMissing(_, class) | InvalidSnapshot::ListClassMissing(_, class)) = reason else {
+        return Ok(());
+    };
+    let (name, classes) = (ObjectName::cluster(class), &cx.stores.classes);
+    // A class of another driver counts as missing, and the cache has it.
+    if classes.get(&name).is_some() {
+        return Ok(());
+    }
+    match lacks(cx.scope.api.use_now()?, classes, &name, reason.clone()).await {
+        Stop::Failed(ContentError::Reason(_)) => Ok(()),
+        stop => Err(stop),
     }
 }
 

@@ -41,7 +41,9 @@ pub fn told<K: Content>(content: &K, operation: Operation, error: &ContentError)
 /// it keeps a content that should be gone.
 fn is_told(error: &ContentError) -> bool {
     match error {
-        AttemptError::Reason(InvalidSnapshot::Replaced(_)) | AttemptError::Endless(_) => false,
+        AttemptError::Reason(InvalidSnapshot::Replaced(_)) | AttemptError::Unseen(..) | AttemptError::Endless(_) => {
+            false
+        }
         AttemptError::Reason(_) | AttemptError::Driver(_) => true,
         AttemptError::Op(failed) if is_of_secret(error) => failed.is_of_missing_secret(),
         AttemptError::Op(failed) => [CLEAR, RELEASE].contains(&failed.op) && is_lasting(failed),
@@ -104,7 +106,7 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
         AttemptError::Op(failed) if is_of_secret(error) => {
             input(&format!("cannot get credentials for {word} content \"{name}\": {}", cause(failed)))
         }
-        AttemptError::Op(_) | AttemptError::Endless(_) => error.message(),
+        AttemptError::Op(_) | AttemptError::Unseen(..) | AttemptError::Endless(_) => error.message(),
     }
 }
 
