@@ -80,6 +80,37 @@ async fn create(client: &Client, definition: &Value) {
     assert!(made.is_ok() || is_there, "{made:?}");
 }
 
+/// Serves a kind in a second version of the same form, in which its objects are stored from now on.
+pub(crate) async fn store_in_another_version(client: &Client, definition: &str) {
+    let path = format!("{DEFINITIONS}/{definition}");
+    let found: Value = client.request(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
+    let mut versions: Vec<Value> = found["spec"]["versions"].as_array().unwrap().clone();
+    versions.retain(|version| version["name"] == "v1");
+    let mut other = versions[0].clone();
+    versions[0]["storage"] = false.into();
+    other["name"] = "v1beta1".into();
+    versions.push(other);
+    patch(client, definition, &json!({ "spec": { "versions": versions } })).await;
+    let mut served = found;
+    served["spec"]["versions"] = versions.into();
+    until_served(client, &served).await;
+}
+
+/// Has the versions of a kind converted by a webhook that nobody serves, or again by the server itself.
+pub(crate) async fn convert_by_nobody(client: &Client, definition: &str, by_nobody: bool) {
+    let nobody = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/convert"}}});
+    let server = json!({"strategy": "None", "webhook": null});
+    let conversion = if by_nobody { nobody } else { server };
+    patch(client, definition, &json!({ "spec": { "conversion": conversion } })).await;
+}
+
+async fn patch(client: &Client, definition: &str, change: &Value) {
+    let request = Request::patch(format!("{DEFINITIONS}/{definition}"));
+    let request = request.header("content-type", "application/merge-patch+json");
+    client.request::<Value>(request.body(change.to_string().into_bytes()).unwrap()).await.unwrap();
+}
+
 /// Waits until each version that a definition serves can be listed.
 async fn until_served(client: &Client, definition: &Value) {
     let spec = &definition["spec"];

@@ -24,6 +24,7 @@
 //! resizers        beside csi-resizer: each takes over from the other in the middle
 //! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
 //! handovers       the same at each moment in the life of a snapshot and of a group
+//! conversion      snapshots that are stored in a version which nobody can convert
 //! group_versions  groups of snapshots on a server that has them in one version alone
 //! room            beside csi-provisioner: the same capacity objects
 //! peers           beside csi-attacher, and under csi-sanity
@@ -36,6 +37,7 @@
 mod assets;
 mod claim_rights;
 mod connections;
+mod conversion;
 mod group_versions;
 mod handovers;
 mod isolation;

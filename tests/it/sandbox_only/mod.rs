@@ -18,6 +18,7 @@ mod terms;
 mod told;
 mod traces;
 mod twins;
+mod unreadable;
 mod watches;
 
 use csi_control_plane::sandbox::api::Api;
