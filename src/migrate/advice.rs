@@ -10,7 +10,8 @@ use crate::config::Loaded;
 use crate::config::sidecar::{HttpProbe, MadeAnew, Moved, Sidecar};
 use crate::process::duration;
 
-use super::document::Workload;
+use super::document::{Document, Workload};
+use super::manifests::Stream;
 
 /// The keys of a role that are deadlines of calls that change something: these are let end. A look-up is not.
 const DEADLINES: [&str; 4] = ["timeout", "callTimeout", "resizeTimeout", "modifyTimeout"];
@@ -57,6 +58,15 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
         told.join(", ")
     ));
     plan.manifests_naming(&by_namespace)
+}
+
+/// What kubectl leaves out of a document without a word.
+pub(super) fn repeated(document: &Document, stream: &Stream) -> Vec<String> {
+    let told = |(line, key): &(usize, String)| {
+        let place = stream.place(*line);
+        format!("{place}: the key {key} stands twice in one mapping; kubectl takes the last one, and so does this")
+    };
+    document.repeated.iter().map(told).collect()
 }
 
 /// Without `--image`.

@@ -10,10 +10,12 @@ pub(super) fn text(text: &str, documents: &[Document], workload: &Workload) -> O
     let document = documents.get(workload.document)?;
     let all: Vec<&str> = text.lines().collect();
     let lines = all.get(document.lines.clone())?;
-    let Some(item) = workload.item else { return Some((lines.join("\n") + "\n", true)) };
-    let value = document.value.get("items")?.get(item)?;
-    let kept = of_item(lines, item)
-        .map(|lines| lines.join("\n") + "\n")
+    let (kept, value) = match workload.item {
+        Some(item) => (of_item(lines, item), document.value.get("items")?.get(item)?),
+        None => (Some(lines.iter().map(|&line| line.to_owned()).collect()), &document.value),
+    };
+    let kept = kept
+        .map(|lines: Vec<String>| lines.join("\n") + "\n")
         .filter(|text| yaml::read(text).is_ok_and(|meant| meant == *value));
     match kept {
         Some(text) => Some((text, true)),

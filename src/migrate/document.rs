@@ -14,6 +14,8 @@ pub(super) struct Document {
     pub(super) lines: Range<usize>,
     /// What it says.
     pub(super) value: Value,
+    /// The keys that stand twice in a mapping, each with the line in the file, from 1, of the one that counts.
+    pub(super) repeated: Vec<(usize, String)>,
 }
 
 /// A text that is no YAML.
@@ -59,11 +61,13 @@ pub(super) fn read(text: &str) -> Result<Vec<Document>, Vec<Syntax>> {
     let mut start = 0;
     for at in 0..=lines.len() {
         let Some(line) = lines.get(at) else {
-            take(&lines, start..at, &mut documents, &mut faults);
+            // A text of several lines at the end of the file may lack its line end.
+            let end = if text.ends_with('\n') { "\n" } else { "" };
+            take(&lines, start..at, end, &mut documents, &mut faults);
             break;
         };
         if is_separator(line) {
-            take(&lines, start..at, &mut documents, &mut faults);
+            take(&lines, start..at, "\n", &mut documents, &mut faults);
             start = at + 1;
         }
     }
@@ -80,13 +84,16 @@ fn is_separator(line: &str) -> bool {
     })
 }
 
-fn take(lines: &[&str], range: Range<usize>, documents: &mut Vec<Document>, faults: &mut Vec<Syntax>) {
+fn take(lines: &[&str], range: Range<usize>, end: &str, documents: &mut Vec<Document>, faults: &mut Vec<Syntax>) {
     let body = &lines[range.clone()];
     if body.iter().map(|line| line.trim()).all(|line| line.is_empty() || line.starts_with('#')) {
         return;
     }
-    match yaml::read(&body.join("\n")) {
-        Ok(value) => documents.push(Document { lines: range, value }),
+    match yaml::read_document(&(body.join("\n") + end)) {
+        Ok(yaml::Document { value, repeated }) => {
+            let repeated = repeated.into_iter().map(|(line, key)| (range.start + line, key)).collect();
+            documents.push(Document { lines: range, value, repeated });
+        }
         Err(error) => faults.push(Syntax { line: range.start + error.line, text: error.text }),
     }
 }
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn every_document_that_is_no_yaml_is_told_with_its_line() {
-        let faults = read("a: 1\n---\nb: [\n---\nc: 1\nc: 2\n").unwrap_err();
+        let faults = read("a: 1\n---\nb: [\n---\nc: 1\nd: .inf\n").unwrap_err();
         assert_eq!(faults.len(), 2, "{faults:?}");
         assert!(faults[0].line >= 3 && faults[1].line >= 5, "{faults:?}");
     }

@@ -65,7 +65,8 @@ pub(super) fn clean(text: &str, documents: &[Document]) -> Option<Cleaned> {
             remove(&mut value, path)?;
         }
         let old = all.get(document.lines.clone())?;
-        let edited = edit(old, &paths).filter(|lines| yaml::read(&lines.join("\n")).is_ok_and(|meant| meant == value));
+        let edited = edit(old, &paths);
+        let edited = edited.filter(|lines| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == value));
         is_kept &= edited.is_some();
         lines.extend(all.get(at..document.lines.start)?.iter().map(|&line| line.to_owned()));
         match edited {

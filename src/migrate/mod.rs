@@ -217,6 +217,7 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
         .iter()
         .map(|workload| (workload.place(), placeholders::of_workload(&stream, &documents, workload)))
         .collect();
+    let repeated: Vec<Vec<String>> = documents.iter().map(|document| advice::repeated(document, &stream)).collect();
     let Some((original, documents)) = cleaned(&stream.text, documents, &mut report) else {
         return Outcome { report, files: None };
     };
@@ -244,6 +245,7 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     let workloads: Vec<_> = found.iter().map(|found| &found.workload).collect();
     let identity = driver::identify(wanted, &documents, &workloads, &found[chosen].workload);
     report.workload = Some(found[chosen].workload.title());
+    report.notes.extend(repeated.into_iter().nth(found[chosen].workload.document).into_iter().flatten());
     report.notes.extend(identity.doubt());
     let files = files(wanted, &original, &documents, &mut found[chosen], &identity, &mut report);
     report.driver = Some(identity.driver);

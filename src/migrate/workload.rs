@@ -34,7 +34,7 @@ pub(super) fn patch(
     let all: Vec<&str> = text.lines().collect();
     let old = all.get(document.lines.clone())?;
     let edited = edit(old, &workload.path(), change)
-        .filter(|lines| yaml::read(&lines.join("\n")).is_ok_and(|meant| meant == value));
+        .filter(|lines| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == value));
     let is_kept = edited.is_some();
     let lines = match edited {
         Some(lines) => lines,

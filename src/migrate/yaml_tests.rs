@@ -46,6 +46,41 @@ fn flow(manifest: &str) -> String {
     serde_json::to_string(&yaml::read(manifest).unwrap()).unwrap()
 }
 
+/// As dumpers and people of public drivers write them.
+#[test]
+fn a_manifest_in_a_style_of_yaml_1_1_is_moved() {
+    let comments = "      # about the containers\n".repeat(99);
+    let manifest = format!(
+        "kind: Deployment\nmetadata:\n  name: d\n  namespace: storage\n  annotations:\n    text: 'in column\nzero, it''s'\n    other: \"in the key's\n    \
+         column, it\\'s\"#c\nspec:\n  template:\n    spec:\n      containers:\n{comments}      - name: csi-attacher\n        image: \
+         'x/csi-attacher:v4.12.0'#c\n        args: [\n\t--csi-address=/csi/s,\n\t--leader-election\n        ]\n      - name: driver\n        args: \
+         [-]\n        command: [one]\n        command: [two]\n"
+    );
+    let Outcome { report, files } = migrate(&wanted(&manifest));
+    let files = files.unwrap_or_else(|| panic!("{}", report.faults_text()));
+    let workload = yaml::read(&files.workload).unwrap();
+    assert_eq!(workload["metadata"]["annotations"]["text"], "in column zero, it's");
+    assert_eq!(workload["metadata"]["annotations"]["other"], "in the key's column, it's");
+    assert_eq!(yaml::read(&files.original), yaml::read(&manifest));
+    let driver = containers(&files).remove(1);
+    assert_eq!(driver["args"][0], "-");
+    assert_eq!(driver["command"], yaml::read("[two]").unwrap(), "as kubectl sends it");
+    let told = "d.yaml:122: the key command stands twice in one mapping; kubectl takes the last one, and so does this";
+    assert!(report.notes.iter().any(|note| note == told), "{report}");
+}
+
+#[test]
+fn a_text_at_the_end_of_a_file_keeps_its_lack_of_a_line_end() {
+    let manifest = format!(
+        "{HEAD}      containers:\n      - name: csi-attacher\n        image: x/csi-attacher:v4\n      - name: driver\n        args:\n        - |\n          exec driver"
+    );
+    for (manifest, text) in [(manifest.clone(), "exec driver"), (manifest + "\n", "exec driver\n")] {
+        let files = files(&manifest);
+        assert_eq!(containers(&files)[1]["args"][0], text);
+        assert_eq!(yaml::read(&files.original), yaml::read(&manifest));
+    }
+}
+
 #[test]
 fn what_a_merge_key_brings_is_seen_and_reported() {
     let manifest = format!(

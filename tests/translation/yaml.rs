@@ -5,13 +5,14 @@ use std::path::Path;
 
 use csi_control_plane::migrate::{Manifest, Wanted, migrate};
 use csi_control_plane::process::yaml;
-use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::{count, library};
 
 const SCALARS: &str = include_str!("../../src/process/yaml/scalars.jsonl");
+const SHAPES: &str = include_str!("../../src/process/yaml/shapes.jsonl");
 
 /// The manifest as kubectl reads it.
 fn theirs(texts: &[String]) -> Vec<Result<Value, String>> {
@@ -115,6 +116,59 @@ fn merge_keys_and_tags_are_read_alike() {
         "x: &x\n- 1\n- two\ny: *x\nz:\n- <<: {a: 1}\n  b: 2\n",
     ];
     read_alike(&texts.map(str::to_owned));
+}
+
+#[test]
+fn the_table_of_shapes_is_what_kubectl_reads() {
+    let rows: Vec<Value> = SHAPES.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<String> = rows.iter().map(|row| row["text"].as_str().unwrap().to_owned()).collect();
+    for (row, theirs) in rows.iter().zip(theirs(&texts)) {
+        assert!(theirs.as_ref().is_ok_and(|theirs| is_same(&row["value"], theirs)), "{row}: {theirs:?}");
+    }
+    read_alike(&texts);
+}
+
+/// A value in each style, with the lines, blanks, tabs and comments that people and other programs put into it.
+fn styled() -> impl Strategy<Value = String> {
+    let words = "(one|two|x: y|a#b|- d|\\{z\\}|\\[w\\]|k:v)";
+    let line_end = "\n{1,3} {0,6}\t?";
+    let continued = |quote: &str, ends: &str| format!("{quote}{words}(({ends}| ){words}){{0,3}}({ends})?{quote}#?");
+    let item = "(a|\"b\"|'c d'|k: v|-f|-|\\{e: f\\})";
+    let entry = "(a: 1|\"b\": c|'d':  e|f: \\[g\\]|h: )";
+    let blank = "( |\n {0,6}\t?|\n# c\n)?";
+    let forms = [
+        continued("'", line_end),
+        continued("\"", &format!("{line_end}|\\\\\n {{0,4}}")),
+        "[|>][-+]?( # c|#c)?(\n {6}(one|two: x| # d)|\n {0,6}|\n {8}three){0,4}(\n {4}# c)?".to_owned(),
+        format!("\\[{blank}({item}{blank},{blank}){{0,3}}\\]"),
+        format!("\\{{{blank}({entry}{blank},{blank}){{0,3}}\\}}"),
+        "(one|!!str 1|&x two|\"it\\\\'s\"|1|yes|)(\n {6}three){0,2}( # c)?".to_owned(),
+    ];
+    proptest::strategy::Union::new(forms.map(|form| proptest::string::string_regex(&form).unwrap()))
+}
+
+/// Mappings and lists of such values, with keys that may stand twice.
+fn documents() -> impl Strategy<Value = String> {
+    let value = || styled();
+    let key = "(a|b|\"c\"|d e)";
+    let comment = "(\n# c|\n   # c|\n|\n \t)?";
+    (key, value(), comment, key, value(), value(), "\n?").prop_map(|(one, first, comment, two, second, third, end)| {
+        format!("{one}: {first}{comment}\nlist:\n- {second}\n- x:\n    {two}: {third}\n    last: 1{end}")
+    })
+}
+
+#[test]
+fn what_kubectl_reads_in_whichever_style_is_read_alike() {
+    let mut runner = TestRunner::deterministic();
+    let texts: Vec<String> = (0..count()).map(|_| documents().new_tree(&mut runner).unwrap().current()).collect();
+    let mut taken = 0;
+    for (text, theirs) in texts.iter().zip(theirs(&texts)) {
+        let Ok(theirs) = theirs else { continue };
+        taken += 1;
+        let ours = ours(text);
+        assert!(ours.as_ref().is_ok_and(|ours| is_same(ours, &theirs)), "{text}\nours: {ours:?}\ntheirs: {theirs}");
+    }
+    assert!(taken > count() / 4, "the texts are too odd: kubectl takes {taken} of {}", count());
 }
 
 /// A manifest that is no YAML before it is rendered.

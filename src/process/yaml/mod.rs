@@ -5,13 +5,17 @@
 //! resolved here (`scalar`), on top of a parser that only finds the structure ([`read()`]). What is written ([`write()`]) is quoted
 //! wherever one of both would take it for something else than a text.
 //!
+//! The structure differs, too: what that reader takes and the parser refuses is spelled anew (`dialect`), and of a key that stands
+//! twice in a mapping the last counts, which is told.
+//!
 //! The configuration file is not read here: it is our own format, in YAML 1.2.
 
+mod dialect;
 mod read;
 mod scalar;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub use read::{Unreadable, read};
+pub use read::{Document, Unreadable, read, read_document};
 pub use write::{is_plain, quoted, text, write};

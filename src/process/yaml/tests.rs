@@ -1,11 +1,14 @@
 use serde_json::{Value as Json, json};
 use serde_yaml::{Mapping, Value};
 
-use super::{Unreadable, is_plain, quoted, read, text, write};
+use super::{Unreadable, is_plain, quoted, read, read_document, text, write};
 
 /// Odd texts. `plain` is what kubectl's reader makes of one that stands without quotes behind a key, `refused` that it makes
 /// nothing of it. `just translation` asks that reader for each of them again, and for what we write.
 const SCALARS: &str = include_str!("scalars.jsonl");
+
+/// Texts of several lines, with what kubectl's reader makes of them.
+const SHAPES: &str = include_str!("shapes.jsonl");
 
 fn scalars() -> Vec<Json> {
     SCALARS.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -127,10 +130,64 @@ fn merge_keys_are_expanded_as_kubectl_does() {
 
 #[test]
 fn faults_name_their_line() {
-    assert_eq!(read("c: 1\nd: 1\nc: 2\n").unwrap_err().to_string(), "the key \"c\" stands twice in a mapping");
-    for (odd, line) in [("a: 1\nc: 1\na: 2\n", 3), ("a: 1\nb: [\n", 2), ("a: 1\nb: .inf\n", 2), ("a: 1\nb: *c\n", 2)] {
+    for (odd, line) in [("a: 1\nb: [\n", 2), ("a: 1\nb: .inf\n", 2), ("a: 1\nb: *c\n", 2), ("a: 'x'#c\nb: .inf\n", 2)] {
         assert_eq!(read(odd).unwrap_err().line, line, "{odd:?}");
     }
+}
+
+/// kubectl sends the last one, and says nothing.
+#[test]
+fn of_a_key_that_stands_twice_the_last_counts_and_is_told() {
+    for (text, value, repeated) in [
+        ("a: 1\nc: 1\na: 2\n", json!({"a": 2, "c": 1}), vec![(3, "a")]),
+        ("a: {b: 1, b: {c: 1, c: 2}}\n", json!({"a": {"b": {"c": 2}}}), vec![(1, "c"), (1, "b")]),
+        ("1: a\n'1': b\n", json!({"1": "b"}), vec![(2, "1")]),
+        ("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", json!({"a": {"b": 1}, "c": {"b": 2}}), vec![]),
+    ] {
+        let document = read_document(text).unwrap();
+        assert_eq!(as_json(&document.value), value, "{text}");
+        let told: Vec<_> = document.repeated.iter().map(|(line, key)| (*line, key.as_str())).collect();
+        assert_eq!(told, repeated, "{text}");
+    }
+}
+
+/// Public manifests, and what else kubectl's reader takes. `just translation` asks that reader for each of them.
+#[test]
+fn shapes_that_kubectl_reads_are_read() {
+    for row in SHAPES.lines().map(|line| serde_json::from_str::<Json>(line).unwrap()) {
+        let text = row["text"].as_str().unwrap();
+        let ours = read(text).map(|value| as_json(&value));
+        assert!(
+            ours.as_ref().is_ok_and(|ours| is_same(ours, &row["value"])),
+            "{text:?}: {ours:?}, kubectl: {}",
+            row["value"]
+        );
+    }
+    for (lines, text) in [(99, "a:\n#\n- b\n"), (5000, "#\na: 1\n"), (200, "a: [\n#\nb]\n"), (200, "a:\n- b\n#\n- c\n")]
+    {
+        let long = text.replace("#\n", &"# a comment\n".repeat(lines));
+        assert_eq!(read(&long), read(&text.replace("#\n", "")), "{text:?}");
+    }
+}
+
+/// What that reader refuses is refused, although a new spelling would do.
+#[test]
+fn what_kubectl_refuses_is_refused() {
+    for text in [
+        "a:\n\tb: 1\n",
+        "a: {\n\tb: 1\n}\nc:\n\td: 1\n",
+        "a: \"\\q\"\n",
+        "a: \"\\'\n",
+        "a: [b\n",
+        "a: 'b\n---\nc'\n",
+        "a: b: c\n",
+        "a: {{ .b }}\n",
+        "a: @b\n",
+    ] {
+        assert!(read(text).is_err(), "{text:?}");
+    }
+    let endless = "- 'a'#b\n".repeat(1001);
+    assert!(read(&endless).unwrap_err().text.contains("1000 places"));
 }
 
 #[test]
@@ -139,7 +196,8 @@ fn a_tab_in_an_indentation_is_told_with_its_place() {
         let text = format!("a tab in the indentation, at column {column}: YAML takes spaces only");
         assert_eq!(read(odd), Err(Unreadable { line, text }), "{odd:?}");
     }
-    assert!(read("tab: 1\nb: |\n  x\n  \ty\ntab: 1\n").unwrap_err().text.contains("stands twice"));
+    let text = read("tab: 1\nb: |\n  x\n  \ty\ntab: .inf\n").unwrap_err().text;
+    assert!(text.contains("JSON does not have"), "{text}");
 }
 
 /// Each line doubles the one above: thirty lines would be a billion values.
