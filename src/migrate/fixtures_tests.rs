@@ -42,6 +42,7 @@ fn nfs_with_the_port_of_its_probe_and_long_deadlines() {
 fn juicefs_with_the_flags_of_a_provisioner_that_locks_an_endpoints_object() {
     fixture("juicefs", manifest!("juicefs"), |wanted| {
         wanted.workload = Some("deployment/juicefs-csi-controller".to_owned());
+        wanted.driver = Some("csi.juicefs.com".to_owned());
     });
 }
 
@@ -101,6 +102,7 @@ fn digitalocean_in_one_file_with_all_objects_of_the_driver() {
 fn vsphere_beside_the_node_plugins_of_linux_and_of_windows() {
     fixture("vsphere", manifest!("vsphere"), |wanted| {
         wanted.workload = Some("deployment/vsphere-csi-controller".to_owned());
+        wanted.driver = Some("csi.vsphere.vmware.com".to_owned());
     });
 }
 

@@ -21,6 +21,8 @@ mod container;
 mod defaults;
 mod document;
 mod driver;
+#[cfg(test)]
+mod driver_tests;
 mod elsewhere;
 mod expand;
 mod file;
@@ -44,6 +46,7 @@ mod resources;
 mod rights;
 mod settle;
 mod sidecars;
+mod signs;
 mod steps;
 mod taken;
 #[cfg(test)]

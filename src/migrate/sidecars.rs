@@ -74,7 +74,7 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
         return Some(found(known, "its image"));
     }
     let has = |name: &str| arguments.iter().any(|argument| flag_name(argument) == Some(name));
-    if !has("csi-address") {
+    if !calls_a_driver(container) {
         return None;
     }
     let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -83,6 +83,11 @@ pub(super) fn recognise(container: &Value) -> Option<Recognised> {
             .find(|known| known.signs().flags.iter().any(|flag| has(flag)))
             .map(|known| found(known, "its flags"))
     })
+}
+
+/// Whether a container has the flag that every sidecar has, and no driver: it calls the driver.
+pub(super) fn calls_a_driver(container: &Value) -> bool {
+    arguments(container).iter().any(|argument| flag_name(argument) == Some("csi-address"))
 }
 
 /// The first field of a container that does not have the shape that the API requires, and that shape. Its content would be lost.
@@ -159,7 +164,7 @@ fn why(container: &Value) -> &'static str {
         "it guards a port; a note says if that port closes"
     } else if string(container, "name").is_some_and(|name| name.starts_with(CONTAINER)) {
         "the daemon of another driver"
-    } else if arguments.iter().any(|argument| flag_name(argument) == Some("csi-address")) {
+    } else if calls_a_driver(container) {
         "it has --csi-address and is no sidecar that is known: it calls the driver beside the daemon, as it did beside the sidecars"
     } else {
         "no Go sidecar"
