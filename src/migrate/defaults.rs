@@ -1,14 +1,19 @@
 //! The defaults of the sidecars' versions, in the configuration. Pure.
 
+use std::net::SocketAddr;
+
 use serde_json::json;
 
 use crate::config::defaults::Kept;
-use crate::config::{self, File, Sources};
+use crate::config::flags::Flag;
+use crate::config::{self, Config, File, Sources};
+use crate::process::duration;
 use crate::roles::sections;
+use crate::roles::sidecars::leads;
 
 use super::file;
 use super::found::Found;
-use super::settle::Chosen;
+use super::settle::{Chosen, Source};
 use super::version::Release;
 
 /// Writes the defaults of the sidecars' own versions where the daemon has others, because the workload may depend on
@@ -76,4 +81,31 @@ fn ours(roles: &[&'static str]) -> serde_json::Value {
     let file = File { name: file::NAME.to_owned(), text };
     let loaded = config::load(&Sources { file: Some(file), ..Sources::default() }, &sections());
     loaded.map(|loaded| loaded.effective()).unwrap_or_default()
+}
+
+/// Reports flags that were not set and have another default here.
+pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
+    let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
+    let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
+    for source in &found.sources {
+        let mut told = Vec::new();
+        let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
+        let key = source.sidecar.flag("timeout").and_then(Flag::key);
+        if !theirs.is_zero() && theirs != ours && !key.is_some_and(|key| is_given(source, key)) {
+            let [theirs, ours] = [theirs, ours].map(duration::format);
+            told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
+        }
+        if leads(source.sidecar) && !is_chosen("leaderElection.enabled") {
+            told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
+        }
+        if !is_given(source, "diagnostics.listen") {
+            told.push(format!("--http-endpoint was off; diagnostics.listen is {listen}"));
+        }
+        if !is_chosen("csi.maxLogLength") {
+            told.push("--max-grpc-log-length had no limit; csi.maxLogLength is 8192".to_owned());
+        }
+        if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
+            container.defaults.append(&mut told);
+        }
+    }
 }

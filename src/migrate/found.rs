@@ -1,6 +1,5 @@
 //! The sidecars of each workload of the manifest: those that can be replaced and those that stay. Pure.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -12,13 +11,13 @@ use crate::roles::sections;
 use crate::roles::sidecars::{hosted, leads};
 
 use super::container::{self, Old};
-use super::document::{self, Workload, string, strings};
+use super::document::{self, Workload, string};
 use super::expand::Variables;
 use super::map;
 use super::report::{Beside, Container, Fault, Report};
 use super::settle::{Source, path_of};
 use super::sidecars::{self, Known, Recognised};
-use super::taken;
+use super::windows::{WINDOWS, is_windows};
 use super::version::Release;
 use super::{MANIFEST, Wanted};
 
@@ -298,51 +297,12 @@ impl Found {
         self.stays().filter_map(probe).collect()
     }
 
-    /// The ports of the containers that are replaced, declared or listened on.
-    pub(super) fn ports(&self) -> BTreeSet<(String, u16)> {
-        let declared = self.replaced();
-        let declared = container::ports(&declared).map(|(name, port, _)| (name.to_owned(), port)).collect::<Vec<_>>();
-        let listened = self.sources.iter().flat_map(|source| {
-            let listens = source.settings.iter().filter(|setting| setting.key == "diagnostics.listen");
-            listens.filter_map(|setting| Some((source.container.clone(), taken::of_text(setting.value.as_str()?)?)))
-        });
-        declared.into_iter().chain(listened).collect()
-    }
-
     /// The containers that stay, and the init containers that do not end.
-    fn stays(&self) -> impl Iterator<Item = &Value> {
+    pub(super) fn stays(&self) -> impl Iterator<Item = &Value> {
         let containers = self.workload.containers().iter().enumerate();
         let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
         let beside = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
         stays.chain(beside.filter(|container| string(container, "restartPolicy") == Some("Always")))
-    }
-
-    /// The container that stays and declares this port, where the ports of the pod are the node's.
-    pub(super) fn declaring_on_node(&self, port: u16) -> Option<&str> {
-        let declares = |container: &&Value| container::declared(container).any(|(declared, _)| declared == port);
-        let other = self.stays().filter(|_| container::uses_host_network(&self.workload.pod)).find(declares)?;
-        string(other, "name")
-    }
-
-    /// The ports that the containers that stay have, or name.
-    pub(super) fn taken_ports(&self) -> BTreeSet<u16> {
-        self.stays().flat_map(taken::of_container).collect()
-    }
-
-    /// The containers that stay and have one of these ports in an argument or a variable: they forward to it, as kube-rbac-proxy
-    /// does, or ask it.
-    pub(super) fn naming(&self, port: u16) -> Vec<&str> {
-        let bare = |container: &Value| {
-            let mut bare = container.clone();
-            for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
-                if let Some(fields) = bare.as_mapping_mut() {
-                    fields.remove(key);
-                }
-            }
-            bare
-        };
-        let naming = self.stays().filter(|container| taken::of_container(&bare(container)).contains(&port));
-        naming.filter_map(|container| string(container, "name")).collect()
     }
 
     /// The kind of object that a sidecar locks, if its flag says it: versions that have the flag may lock other objects than
@@ -393,28 +353,6 @@ fn probe(container: &Value) -> Option<HttpProbe> {
     // The API's default.
     let seconds = probe.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(1);
     Some(HttpProbe { container: name.to_owned(), port, timeout: Duration::from_secs(seconds) })
-}
-
-/// Why nothing of a pod is replaced that runs on Windows.
-const WINDOWS: &str = "its pods run on Windows nodes, and the daemon runs on Linux only";
-
-/// Whether the pods run on Windows nodes.
-fn is_windows(pod: &Value) -> bool {
-    let is = |value: Option<&Value>| value.and_then(Value::as_str) == Some("windows");
-    let os_labels = ["kubernetes.io/os", "beta.kubernetes.io/os"];
-    let selected = pod.get("nodeSelector").is_some_and(|labels| os_labels.iter().any(|label| is(labels.get(*label))));
-    let named = is(pod.get("os").and_then(|os| os.get("name")));
-    let affinity = ["nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
-    let terms = affinity.iter().try_fold(pod.get("affinity"), |value, key| Some(value?.get(*key)));
-    let terms = terms.flatten().and_then(Value::as_sequence);
-    let wants = |term: &Value| {
-        let expressions = term.get("matchExpressions").and_then(Value::as_sequence).into_iter().flatten();
-        expressions.clone().any(|one| {
-            let is_os = string(one, "key").is_some_and(|key| os_labels.contains(&key));
-            is_os && string(one, "operator") == Some("In") && strings(one, "values") == ["windows"]
-        })
-    };
-    selected || named || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(wants))
 }
 
 /// Whether the schema has a key.

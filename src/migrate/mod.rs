@@ -54,20 +54,17 @@ mod tests;
 mod version;
 #[cfg(test)]
 mod version_tests;
+mod windows;
 mod workload;
 #[cfg(test)]
 mod yaml_tests;
 
-use std::net::SocketAddr;
-
 use serde_json::json;
 
 use crate::app::Plan;
-use crate::config::flags::Flag;
-use crate::config::{self, Config, File, Loaded, Sources};
-use crate::process::{duration, error_chain};
+use crate::config::{self, File, Loaded, Sources};
+use crate::process::error_chain;
 use crate::roles::sections;
-use crate::roles::sidecars::leads;
 
 pub use manifests::Manifest;
 
@@ -76,8 +73,9 @@ use driver::Identity;
 use elsewhere::Elsewhere;
 use found::Found;
 use manifests::Stream;
+use ports::Origin;
 use report::{Fault, Report};
-use settle::{Chosen, Source};
+use settle::Chosen;
 use steps::{Steps, Stopped};
 use workload::Change;
 
@@ -246,11 +244,16 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
         return Outcome { report, files: None };
     }
     let workloads: Vec<_> = found.iter().map(|found| &found.workload).collect();
-    let identity = driver::identify(wanted, &documents, &workloads, &found[chosen].workload);
+    let driver_of = |found: &Found| driver::identify(wanted, &documents, &workloads, &found.workload);
+    let identity = driver_of(&found[chosen]);
+    let origin = |found: &Found| Origin::of(&driver_of(found).driver.name, found, wanted.namespace.as_deref());
+    let origins: Vec<Origin> = found.iter().map(origin).collect();
+    let taken = found.iter().flat_map(Found::node_ports).collect();
+    let port = ports::on_host(&origins, &taken)[chosen];
     report.workload = Some(found[chosen].workload.title());
     report.notes.extend(repeated.into_iter().nth(found[chosen].workload.document).into_iter().flatten());
     report.notes.extend(identity.doubt());
-    let files = files(wanted, &original, &documents, &mut found[chosen], &identity, &mut report);
+    let files = files(wanted, &original, &documents, &mut found[chosen], &identity, port, &mut report);
     report.driver = Some(identity.driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
     let files = files.filter(|_| report.is_clean(wanted.lenient));
@@ -287,6 +290,7 @@ fn files(
     documents: &[document::Document],
     found: &mut Found,
     identity: &Identity,
+    port: u16,
     report: &mut Report,
 ) -> Option<Files> {
     let namespace = found.workload.namespace.clone().or_else(|| wanted.namespace.clone());
@@ -294,10 +298,10 @@ fn files(
     report.notes.append(&mut settled.notes);
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
-    let listen = ports::diagnostics(&mut chosen, found, &identity.driver.name, &mut report.notes);
+    let listen = ports::diagnostics(&mut chosen, found, port, &mut report.notes);
     assumed::notes(wanted, found, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
-    defaults(&chosen, listen, found);
+    defaults::tell(&chosen, listen, found);
     let stopped = Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
     if let Some(namespace) = &namespace
         && !chosen.iter().any(|one| one.key == "leaderElection.namespace")
@@ -416,33 +420,6 @@ fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
                 });
             }
             None
-        }
-    }
-}
-
-/// Reports flags that were not set and have another default here.
-fn defaults(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
-    let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
-    let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
-    for source in &found.sources {
-        let mut told = Vec::new();
-        let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
-        let key = source.sidecar.flag("timeout").and_then(Flag::key);
-        if !theirs.is_zero() && theirs != ours && !key.is_some_and(|key| is_given(source, key)) {
-            let [theirs, ours] = [theirs, ours].map(duration::format);
-            told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
-        }
-        if leads(source.sidecar) && !is_chosen("leaderElection.enabled") {
-            told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
-        }
-        if !is_given(source, "diagnostics.listen") {
-            told.push(format!("--http-endpoint was off; diagnostics.listen is {listen}"));
-        }
-        if !is_chosen("csi.maxLogLength") {
-            told.push("--max-grpc-log-length had no limit; csi.maxLogLength is 8192".to_owned());
-        }
-        if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
-            container.defaults.append(&mut told);
         }
     }
 }

@@ -190,7 +190,7 @@ const SHAPES: &[Shape] = &[
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/pd.csi.storage.gke.io/csi.sock"),
         listen: Some("[::]:18"),
-        notes: &["a port that follows from the driver's name", NO_SIDECAR],
+        notes: &["a port that follows from the names of the driver", NO_SIDECAR],
     },
     Shape {
         driver: "cinder.csi.openstack.org",

@@ -1,10 +1,63 @@
-//! The ports that a container has, or names: declared, probed, in its arguments and its variables. Pure.
+//! The ports that a container or a pod has, or names: declared, probed, in its arguments and its variables. Pure.
 
 use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
+use super::container;
 use super::document::{string, strings};
+use super::found::Found;
+
+impl Found {
+    /// The ports of the containers that are replaced, declared or listened on.
+    pub(super) fn ports(&self) -> BTreeSet<(String, u16)> {
+        let declared = self.replaced();
+        let declared = container::ports(&declared).map(|(name, port, _)| (name.to_owned(), port)).collect::<Vec<_>>();
+        let listened = self.sources.iter().flat_map(|source| {
+            let listens = source.settings.iter().filter(|setting| setting.key == "diagnostics.listen");
+            listens.filter_map(|setting| Some((source.container.clone(), of_text(setting.value.as_str()?)?)))
+        });
+        declared.into_iter().chain(listened).collect()
+    }
+
+    /// The container that stays and declares this port, where the ports of the pod are the node's.
+    pub(super) fn declaring_on_node(&self, port: u16) -> Option<&str> {
+        let declares = |container: &&Value| container::declared(container).any(|(declared, _)| declared == port);
+        let other = self.stays().filter(|_| container::uses_host_network(&self.workload.pod)).find(declares)?;
+        string(other, "name")
+    }
+
+    /// The ports that the containers that stay have, or name.
+    pub(super) fn taken_ports(&self) -> BTreeSet<u16> {
+        self.stays().flat_map(of_container).collect()
+    }
+
+    /// The ports that the pod has, or names, on its node: all on the host's network, else those that it declares there.
+    pub(super) fn node_ports(&self) -> BTreeSet<u16> {
+        let lists = ["containers", "initContainers"].map(|key| self.workload.pod.get(key).and_then(Value::as_sequence));
+        let containers = lists.into_iter().flatten().flatten();
+        if container::uses_host_network(&self.workload.pod) {
+            return containers.flat_map(of_container).collect();
+        }
+        containers.flat_map(on_node).collect()
+    }
+
+    /// The containers that stay and have one of these ports in an argument or a variable: they forward to it, as kube-rbac-proxy
+    /// does, or ask it.
+    pub(super) fn naming(&self, port: u16) -> Vec<&str> {
+        let bare = |container: &Value| {
+            let mut bare = container.clone();
+            for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
+                if let Some(fields) = bare.as_mapping_mut() {
+                    fields.remove(key);
+                }
+            }
+            bare
+        };
+        let naming = self.stays().filter(|container| of_container(&bare(container)).contains(&port));
+        naming.filter_map(|container| string(container, "name")).collect()
+    }
+}
 
 /// All of them. A number that is no port does no harm: it is not chosen, that is all.
 pub(super) fn of_container(container: &Value) -> BTreeSet<u16> {
@@ -20,6 +73,12 @@ pub(super) fn of_container(container: &Value) -> BTreeSet<u16> {
     let named = arguments.iter().map(|argument| of_text(argument));
     let variables = list("env").map(|entry| number(entry.get("value")?).or_else(|| of_text(string(entry, "value")?)));
     declared.chain(asked).chain(named).chain(variables).flatten().filter(|port| *port > 0).collect()
+}
+
+/// Those that a container declares on the node.
+pub(super) fn on_node(container: &Value) -> BTreeSet<u16> {
+    let ports = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
+    ports.filter_map(|entry| number(entry.get("hostPort")?)).filter(|port| *port > 0).collect()
 }
 
 /// The number behind the last colon, as in `--upstream=http://127.0.0.1:8080/`, or behind `port=`.

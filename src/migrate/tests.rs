@@ -444,6 +444,6 @@ fn whatever_comes_without_files_says_why() {
     let chosen = found::choose(&found, &other, &mut report).unwrap();
     let identity = driver::identify(&other, &documents, &[], &found[chosen].workload);
     assert!(report.is_clean(false));
-    assert_eq!(files(&other, "", &documents, &mut found[chosen], &identity, &mut report), None);
+    assert_eq!(files(&other, "", &documents, &mut found[chosen], &identity, 0, &mut report), None);
     assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
 }
