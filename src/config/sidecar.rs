@@ -149,6 +149,8 @@ pub struct Unhosted {
     pub signs: Signs,
     /// Why it stays.
     pub why: &'static str,
+    /// Its flag that lists what it does, if it has one.
+    pub does: Option<&'static str>,
 }
 
 impl Sidecar {

@@ -6,7 +6,7 @@
 //! | `--drivername`, `--driver-name`; `DRIVER_NAME`, `CSI_DRIVER_NAME` | a container of the workload | certain |
 //! | the only `CSIDriver` object, whose driver's controller or node plugin is the only such workload of the files | the other objects | certain |
 //! | the only `CSIDriver` object, whose name the folder of the workload's socket has | the other objects | certain |
-//! | the only `CSIDriver` object, whose name the workload's node plugin has: a DaemonSet of its namespace with its driver's image | the other objects | certain if no further such workload is there |
+//! | the only `CSIDriver` object, whose name the workload's node plugin has: a `DaemonSet` of its namespace with its driver's image | the other objects | certain if no further such workload is there |
 //! | the folder in `--kubelet-registration-path` | a container of the workload | a doubt of another name, else a guess |
 //! | any other `CSIDriver`; a sign of another workload of the namespace; a class's `provisioner` or `driver` | the other objects | a guess |
 //! | a workload of another namespace, and a `CSIDriver` that it names | the other objects | none: another driver's |
@@ -90,7 +90,7 @@ struct Other {
     title: String,
     /// Whether it is in the namespace of the chosen one.
     is_near: bool,
-    /// Whether it is a DaemonSet there, and runs an image that the chosen one runs, too, beside the sidecars.
+    /// Whether it is a `DaemonSet` there, and runs an image that the chosen one runs, too, beside the sidecars.
     is_node_plugin: bool,
     signs: Vec<Sign>,
 }

@@ -13,13 +13,18 @@ use crate::roles::sidecars::{hosted, leads};
 use super::container::{self, Old};
 use super::document::{self, Workload, string};
 use super::expand::Variables;
+use super::known::Known;
 use super::map;
 use super::report::{Beside, Container, Fault, Report};
 use super::settle::{Source, path_of};
-use super::sidecars::{self, Known, Recognised};
-use super::windows::{WINDOWS, is_windows};
+use super::sidecars::{self, Recognised, Start};
 use super::version::Release;
+use super::windows::{WINDOWS, is_windows};
 use super::{MANIFEST, Wanted};
+
+/// Told where all sidecars go.
+pub(super) const NO_SIDECAR: &str = "no Go sidecar is left in this pod: when you do not want to go back any more, you can delete the RBAC \
+                                     that only the sidecars used";
 
 /// A workload and its sidecars.
 #[derive(Debug, Clone)]
@@ -84,7 +89,8 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
             ": the workload that it has made, from `kubectl get -o yaml`; it puts its own sidecars back when it looks again, so it must \
              be told to leave them out, or be stopped"
         };
-        let hints = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::hints);
+        let kept = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::wrapped);
+        let hints = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::hints).chain(kept);
         let hints = hints.map(|(container, hint)| format!("; {container}: {hint}")).collect::<Vec<_>>().concat();
         (
             format!(
@@ -103,6 +109,20 @@ pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> O
         report.faults.push(Fault { place, found: found_text, expected, can_be_left_out: false });
     }
     None
+}
+
+/// What to say of the RBAC of the sidecars, which those use that stay, also in other workloads of the manifests.
+pub(super) fn what_stays(found: &[Found], chosen: usize) -> Option<String> {
+    let keeps: Vec<usize> = (0..found.len()).filter(|index| found[*index].keeps_a_sidecar()).collect();
+    if keeps.contains(&chosen) {
+        return None;
+    }
+    let titles: Vec<String> = keeps.into_iter().map(|index| found[index].workload.title()).collect();
+    Some(if titles.is_empty() {
+        NO_SIDECAR.to_owned()
+    } else {
+        format!("sidecars stay in {}: keep the RBAC that they use", titles.join(" and "))
+    })
 }
 
 impl Found {
@@ -132,25 +152,28 @@ impl Found {
                 );
             }
             match sidecars::recognise(value) {
-                Some(recognised) if is_windows => found.keep(value, recognised, WINDOWS),
-                Some(recognised) => found.sidecar(place, value, recognised, wanted, schema),
+                Some(recognised) if is_windows => found.keep(value, &recognised, WINDOWS),
+                Some(recognised) => found.sidecar(place, value, &recognised, wanted, schema),
                 None => {}
             }
         }
         let beginnings = found.workload.pod.get("initContainers").and_then(Value::as_sequence).cloned();
         for value in beginnings.iter().flatten() {
             if let Some(recognised) = sidecars::recognise(value) {
-                found.keep(value, recognised, "it is an init container: move it by hand");
+                found.keep(value, &recognised, "it is an init container: move it by hand");
             }
         }
         found
     }
 
-    fn sidecar(&mut self, place: usize, value: &Value, recognised: Recognised, wanted: &Wanted, schema: &Json) {
+    fn sidecar(&mut self, place: usize, value: &Value, recognised: &Recognised, wanted: &Wanted, schema: &Json) {
         let sidecar = match recognised.sidecar {
             Known::Hosted(sidecar) => sidecar,
-            Known::Unhosted(sidecar) => return self.keep(value, recognised, sidecar.why),
+            Known::Unhosted(sidecar) => return self.keep(value, recognised, &sidecars::why_unhosted(sidecar, value)),
         };
+        if let Start::Wrapped(why) = &recognised.start {
+            return self.keep(value, recognised, why);
+        }
         let name = string(value, "name").unwrap_or_default().to_owned();
         if !wanted.containers.is_empty() && !wanted.containers.contains(&name) {
             return self.keep(value, recognised, "--container names others");
@@ -160,7 +183,7 @@ impl Found {
             self.fault(&name, &found, &format!("{expected}: the API refuses anything else"));
             return self.keep(value, recognised, "its fields cannot be read");
         }
-        if recognised.in_a_shell {
+        if recognised.start == Start::Shell {
             self.fault(&name, "a sidecar started by a shell, whose script is not read", "its flags in `args`");
             return self.keep(value, recognised, "it is started by a shell");
         }
@@ -188,7 +211,7 @@ impl Found {
         &mut self,
         value: &Value,
         sidecar: &'static Sidecar,
-        recognised: Recognised,
+        recognised: &Recognised,
         read: map::Read,
         release: Release,
     ) {
@@ -207,12 +230,12 @@ impl Found {
         self.told.push(Container { roles: sidecar.roles.to_vec(), flags: read.lines, ..told });
     }
 
-    fn keep(&mut self, value: &Value, recognised: Recognised, why: &str) {
+    fn keep(&mut self, value: &Value, recognised: &Recognised, why: &str) {
         let told = self.container(value, recognised, Some(why.to_owned()));
         self.told.push(told);
     }
 
-    fn container(&self, value: &Value, recognised: Recognised, kept: Option<String>) -> Container {
+    fn container(&self, value: &Value, recognised: &Recognised, kept: Option<String>) -> Container {
         Container {
             workload: self.workload.title(),
             name: string(value, "name").unwrap_or_default().to_owned(),
@@ -257,23 +280,40 @@ impl Found {
         unknown.map(fault).collect()
     }
 
+    /// The containers that are no sidecars that are known, and the init containers that seem to be one.
+    fn others(&self) -> impl Iterator<Item = &Value> {
+        let others = self.workload.containers().iter();
+        let init = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
+        let all = others.chain(init.filter(|container| sidecars::may_be_one(container)));
+        all.filter(|container| sidecars::recognise(container).is_none())
+    }
+
     /// The containers that seem to be sidecars and are called otherwise.
     pub(super) fn hints(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        let others = self.workload.containers().iter().filter(|container| sidecars::recognise(container).is_none());
         let title =
             |it: &Value| format!("container {} of {}", string(it, "name").unwrap_or_default(), self.workload.title());
-        others.filter_map(move |container| Some((title(container), sidecars::hint(container)?)))
+        self.others().filter_map(move |container| Some((title(container), sidecars::hint(container)?)))
+    }
+
+    /// The sidecars that stay, and why.
+    fn wrapped(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let kept = self.told.iter().filter_map(|one| Some((one, one.kept.clone().filter(|why| why != WINDOWS)?)));
+        kept.map(|(one, why)| (format!("container {} of {}", one.name, one.workload), why))
     }
 
     /// The containers that are no sidecars, and why they stay.
     pub(super) fn beside(&self) -> Vec<Beside> {
-        let others = self.workload.containers().iter().filter(|container| sidecars::recognise(container).is_none());
         let beside = |container: &Value| Beside {
             workload: self.workload.title(),
             name: string(container, "name").unwrap_or_default().to_owned(),
             why: sidecars::beside(container),
         };
-        others.map(beside).collect()
+        self.others().map(beside).collect()
+    }
+
+    /// Whether the pod keeps a sidecar, or a container that may be one.
+    pub(super) fn keeps_a_sidecar(&self) -> bool {
+        self.told.iter().any(|container| container.kept.is_some()) || self.others().any(sidecars::may_be_one)
     }
 
     /// Nothing of this workload is replaced after all.

@@ -30,6 +30,7 @@ mod file;
 mod fixtures_tests;
 mod flags;
 mod found;
+mod known;
 mod listen;
 mod live;
 mod manifests;
@@ -56,6 +57,9 @@ mod version;
 mod version_tests;
 mod windows;
 mod workload;
+mod wrapped;
+#[cfg(test)]
+mod wrapped_tests;
 #[cfg(test)]
 mod yaml_tests;
 
@@ -85,10 +89,6 @@ pub const IMAGE: &str = "csi-control-plane";
 const MANIFEST: &str = "the manifest";
 /// Told where comments are lost.
 const REWRITTEN: &str = "the workload is not in YAML's block style: it was written anew, without its comments";
-
-/// Told where all known sidecars go.
-const NO_SIDECAR: &str = "no Go sidecar is left in this pod: when you do not want to go back any more, you can delete the RBAC that \
-                          only the sidecars used";
 
 /// The input of a migration.
 #[derive(Debug, Clone, Default)]
@@ -254,6 +254,9 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     report.notes.extend(repeated.into_iter().nth(found[chosen].workload.document).into_iter().flatten());
     report.notes.extend(identity.doubt());
     let files = files(wanted, &original, &documents, &mut found[chosen], &identity, port, &mut report);
+    if files.is_some() {
+        report.notes.extend(found::what_stays(&found, chosen));
+    }
     report.driver = Some(identity.driver);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
     let files = files.filter(|_| report.is_clean(wanted.lenient));
@@ -366,9 +369,6 @@ fn files(
     }
     advice::replicas(&found.workload, &mut report.notes);
     report.notes.extend(advice::owner(&found.workload));
-    if found.told.iter().all(|container| container.kept.is_none()) && found.hints().next().is_none() {
-        report.notes.push(NO_SIDECAR.to_owned());
-    }
     let steps = Steps {
         workload: &found.workload,
         config_map: &config_map,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::found::NO_SIDECAR;
 use super::*;
 
 /// A node's pod: what its sidecars are told, and what comes out.

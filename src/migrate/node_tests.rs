@@ -1,5 +1,6 @@
 //! The `DaemonSet` of a driver's node plugin.
 
+use super::found::NO_SIDECAR;
 use super::report::FlagFate;
 use super::*;
 

@@ -2,92 +2,102 @@
 //!
 //! By its command, else by its image's name (in any registry, mirrored, with a digest), else by its own name, else by flags
 //! that no other program has. The weaker signs count only together with `--csi-address`, which every sidecar has and no
-//! driver.
+//! driver. Where another program starts a sidecar, its arguments name it (`wrapped`): it is known, and stays.
 
 use serde_yaml::Value;
 
 use super::container::CONTAINER;
 use super::document::{string, strings};
 use super::flags::{self, Given};
+use super::known::{Known, named, of_image};
 use super::version;
+use super::wrapped;
 use crate::config::flags::SHARED;
-use crate::config::sidecar::{Sidecar, Signs, Unhosted};
-use crate::roles::sidecars::{UNHOSTED, hosted};
-
-/// A sidecar that containers are compared with.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Known {
-    /// Roles do its work.
-    Hosted(&'static Sidecar),
-    /// It stays.
-    Unhosted(&'static Unhosted),
-}
-
-impl Known {
-    fn all() -> impl Iterator<Item = Self> {
-        hosted().into_iter().map(Self::Hosted).chain(UNHOSTED.iter().map(Self::Unhosted))
-    }
-
-    /// Upstream's name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Hosted(sidecar) => sidecar.name,
-            Self::Unhosted(sidecar) => sidecar.name,
-        }
-    }
-
-    fn signs(self) -> &'static Signs {
-        match self {
-            Self::Hosted(sidecar) => &sidecar.signs,
-            Self::Unhosted(sidecar) => &sidecar.signs,
-        }
-    }
-}
+use crate::config::sidecar::{Sidecar, Unhosted};
+use crate::roles::sidecars::hosted;
 
 /// What a container was found to be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Recognised {
     /// The sidecar.
     pub(super) sidecar: Known,
     /// By what.
     pub(super) by: &'static str,
-    /// Whether its command line is in the hands of a shell.
-    pub(super) in_a_shell: bool,
+    /// What starts it.
+    pub(super) start: Start,
+}
+
+/// What starts a sidecar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Its own program, with its flags.
+    Itself,
+    /// A shell, which has its image for itself.
+    Shell,
+    /// Another program, so that the arguments are not only the sidecar's flags: why it stays.
+    Wrapped(String),
 }
 
 /// Which sidecar a container is; `None`: another program.
 pub(super) fn recognise(container: &Value) -> Option<Recognised> {
     let command = strings(container, "command");
-    let arguments = strings(container, "args");
-    let program = command.first().map(|path| path.rsplit('/').next().unwrap_or(path));
-    let in_a_shell = program.is_some_and(|program| ["sh", "bash", "ash", "dash", "busybox"].contains(&program));
-    let found = |sidecar: Known, by| Recognised { sidecar, by, in_a_shell };
-    if let Some(program) = program.filter(|_| !in_a_shell) {
-        if let Some(known) = named(program) {
-            return Some(found(known, "its command"));
-        }
-        // Its image may be named as a sidecar's and hold another program: what runs is what counts.
-        return None;
+    let image = string(container, "image").unwrap_or_default();
+    let program = command.first().map(|path| wrapped::base(path));
+    let is_shell = program.is_some_and(wrapped::is_shell);
+    let found = |known: Option<Known>, by, start: &Start| {
+        let start = start.clone();
+        known.map(|sidecar| Recognised { sidecar, by, start })
+    };
+    let by_flags = |is_hosted| {
+        let arguments = arguments(container);
+        let has = |flag: &&str| arguments.iter().any(|argument| flag_name(argument) == Some(*flag));
+        let mut all = Known::all().filter(|known| known.is_hosted() == is_hosted && calls_a_driver(container));
+        all.find(|known| known.signs().flags.iter().any(has))
+    };
+    // Its image may be named as a sidecar's and hold another program: what runs is what counts.
+    if let Some(program) = program.filter(|_| !is_shell) {
+        let wrapped = |why: fn(&str) -> String| Start::Wrapped(why(program));
+        let own = if program.strip_suffix(".sh").is_some() { wrapped(wrapped::why) } else { Start::Itself };
+        return found(named(program), "its command", &own)
+            .or_else(|| found(wrapped::sidecar(container), "its arguments", &wrapped(wrapped::why)))
+            .or_else(|| found(of_image(image), "its image", &wrapped(wrapped::why_image)))
+            .or_else(|| found(by_flags(false), "its flags", &Start::Itself));
     }
-    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    if let Some(known) = named(version::parts(image).0) {
-        return Some(found(known, "its image"));
-    }
-    let has = |name: &str| arguments.iter().any(|argument| flag_name(argument) == Some(name));
-    if !calls_a_driver(container) {
-        return None;
-    }
-    let name = container.get("name").and_then(Value::as_str).unwrap_or_default();
-    named(name).map(|known| found(known, "its name and --csi-address")).or_else(|| {
-        Known::all()
-            .find(|known| known.signs().flags.iter().any(|flag| has(flag)))
-            .map(|known| found(known, "its flags"))
-    })
+    let own = if is_shell { Start::Shell } else { Start::Itself };
+    let wrapped = || Start::Wrapped(wrapped::why(if is_shell { "a shell" } else { "the image's own program" }));
+    let by_name = |is_hosted| {
+        let known = named(string(container, "name").unwrap_or_default());
+        known.filter(|known| known.is_hosted() == is_hosted && calls_a_driver(container))
+    };
+    let of_name = "its name and --csi-address";
+    // Upstream's program that is all sidecars may have their flags, too, and an old name is a part of a new one.
+    found(of_image(image), "its image", &own)
+        .or_else(|| found(wrapped::sidecar(container), "its arguments", &wrapped()))
+        .or_else(|| found(by_flags(false), "its flags", &own))
+        .or_else(|| found(by_name(true), of_name, &own))
+        .or_else(|| found(by_flags(true), "its flags", &own))
+        .or_else(|| found(by_name(false), of_name, &own))
 }
 
 /// Whether a container has the flag that every sidecar has, and no driver: it calls the driver.
 pub(super) fn calls_a_driver(container: &Value) -> bool {
     arguments(container).iter().any(|argument| flag_name(argument) == Some("csi-address"))
+}
+
+/// Whether a container that is no sidecar that is known may be one all the same.
+pub(super) fn may_be_one(container: &Value) -> bool {
+    calls_a_driver(container) || recognise(container).is_some()
+}
+
+/// Why a sidecar stays that no role replaces, with what it says that it does.
+pub(super) fn why_unhosted(sidecar: &Unhosted, container: &Value) -> String {
+    let does = sidecar.does.and_then(|name| {
+        let all = arguments(container);
+        let at = all.iter().position(|argument| flag_name(argument) == Some(name))?;
+        let given = all[at].split_once('=').map(|(_, value)| value).or_else(|| all.get(at + 1).map(String::as_str))?;
+        Some(format!("it does the work of {given}; "))
+    });
+    does.unwrap_or_default() + sidecar.why
 }
 
 /// The first field of a container that does not have the shape that the API requires, and that shape. Its content would be lost.
@@ -185,10 +195,6 @@ pub(super) fn arguments(container: &Value) -> Vec<String> {
     strings(container, "command").into_iter().skip(1).chain(strings(container, "args")).collect()
 }
 
-fn named(name: &str) -> Option<Known> {
-    Known::all().find(|known| known.signs().words.iter().any(|word| name.contains(word)))
-}
-
 fn flag_name(argument: &str) -> Option<&str> {
     let bare = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'))?;
     Some(bare.split_once('=').map_or(bare, |(name, _)| name))
@@ -196,8 +202,9 @@ fn flag_name(argument: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::found::NO_SIDECAR;
+    use super::super::migrate;
     use super::super::tests::{attacher, wanted};
-    use super::super::{NO_SIDECAR, migrate};
     use super::*;
 
     fn of(yaml: &str) -> Option<(&'static str, &'static str)> {
@@ -230,7 +237,7 @@ mod tests {
     fn a_renamed_image_is_recognised_by_what_it_runs() {
         for (yaml, found) in [
             ("{image: x/all-in-one, command: [/bin/csi-attacher]}", Some(("csi-attacher", "its command"))),
-            ("{image: x/csi-attacher, command: [/bin/driver]}", None),
+            ("{image: x/csi-attacher, command: [/bin/driver]}", Some(("csi-attacher", "its image"))),
             (
                 "{name: csi-attacher, image: x/y, args: [--csi-address=/s]}",
                 Some(("csi-attacher", "its name and --csi-address")),

@@ -16,16 +16,55 @@ pub fn leads(sidecar: &Sidecar) -> bool {
 /// Why most of them stay.
 const NO_ROLE: &str = "no role does its work yet";
 
+/// Why those stay that Kubernetes needs no more.
+const OF_OLD: &str =
+    "it is of Kubernetes before 1.14: a CSIDriver object and node-driver-registrar do its work since then";
+
 /// The sidecars that stay. The snapshot-controller is not a sidecar, although it is in the csi-snapshotter's
 /// repository.
-pub const UNHOSTED: &[Unhosted] = &[Unhosted {
-    name: "external-health-monitor-controller",
-    signs: Signs {
-        words: &["external-health-monitor-controller"],
-        flags: &["enable-node-watcher", "monitor-interval"],
+pub const UNHOSTED: &[Unhosted] = &[
+    Unhosted {
+        name: "csi-sidecars",
+        signs: Signs { words: &["csi-sidecars"], flags: &["controllers"] },
+        why: "it is upstream's sidecars in one program (KEP-4958), and its flags are not read: write a container for each sidecar, then \
+              migrate",
+        does: Some("controllers"),
     },
-    why: NO_ROLE,
-}];
+    Unhosted {
+        name: "external-health-monitor-controller",
+        signs: Signs {
+            words: &["external-health-monitor-controller"],
+            flags: &["enable-node-watcher", "monitor-interval"],
+        },
+        why: NO_ROLE,
+        does: None,
+    },
+    Unhosted {
+        name: "external-health-monitor-agent",
+        signs: Signs { words: &["external-health-monitor-agent"], flags: &[] },
+        why: NO_ROLE,
+        does: None,
+    },
+    Unhosted {
+        name: "external-snapshot-metadata",
+        signs: Signs { words: &["csi-snapshot-metadata", "external-snapshot-metadata"], flags: &[] },
+        why: NO_ROLE,
+        does: None,
+    },
+    Unhosted {
+        name: "cluster-driver-registrar",
+        signs: Signs { words: &["cluster-driver-registrar"], flags: &["driver-requires-attachment"] },
+        why: OF_OLD,
+        does: None,
+    },
+    // The name of a sidecar that is replaced ends so: it is found before this one.
+    Unhosted {
+        name: "driver-registrar",
+        signs: Signs { words: &["driver-registrar"], flags: &[] },
+        why: OF_OLD,
+        does: None,
+    },
+];
 
 #[cfg(test)]
 mod tests {

@@ -84,7 +84,9 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
 fn names() -> BTreeSet<Vec<String>> {
     let roles = ROLES.iter().map(|role| role.name);
     let sidecars = hosted().into_iter().flat_map(|sidecar| sidecar.signs.words.iter().copied().chain([sidecar.name]));
-    let others = UNHOSTED.iter().flat_map(|sidecar| sidecar.signs.words.iter().copied().chain([sidecar.name]));
+    // Upstream's program that is all sidecars has their common name: no role's.
+    let others = UNHOSTED.iter().filter(|sidecar| sidecar.does.is_none());
+    let others = others.flat_map(|sidecar| sidecar.signs.words.iter().copied().chain([sidecar.name]));
     let bare = |name: &str| {
         let words = words(name);
         let known = usize::from(["csi", "external"].contains(&&*words[0]));
