@@ -41,7 +41,7 @@ const AT_ONCE: usize = 4;
 /// The resizer reads an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does. A cluster
 /// that does not let the snapshotter read groups is one without groups; `tests/process/rbac_snapshots.rs` plays their rights.
 /// What a watch has not shown is looked up only where it is missing: `tests/process/rbac.rs` plays that.
-const NOT_SEEN_HERE: [(&str, &str, &str); 19] = [
+const NOT_SEEN_HERE: [(&str, &str, &str); 20] = [
     ("attacher", "get", "csinodes"),
     ("provisioner", "get", "csinodes"),
     ("provisioner", "get", "nodes"),
@@ -61,6 +61,7 @@ const NOT_SEEN_HERE: [(&str, &str, &str); 19] = [
     ("snapshotter", "patch", "volumegroupsnapshotcontents"),
     ("snapshotter", "watch", "volumegroupsnapshotcontents"),
     ("snapshotter", "patch", "volumegroupsnapshotcontents/status"),
+    ("snapshotter", "get", "volumesnapshots"),
 ];
 const ANY: &str = "*";
 
@@ -374,6 +375,7 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
         "snapshotter volumegroupsnapshotclasses {\"list\", \"watch\"}",
         "snapshotter volumegroupsnapshotcontents {\"get\", \"list\", \"patch\", \"watch\"}",
         "snapshotter volumegroupsnapshotcontents/status {\"patch\"}",
+        "snapshotter volumesnapshots {\"get\"}",
     ];
     assert_eq!(planned, expected.map(str::to_owned).into());
 }

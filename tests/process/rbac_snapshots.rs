@@ -1,11 +1,12 @@
 //! Work that needs each of the snapshotter's rights: contents of a snapshot and of a group with a secret, which the driver or the API
-//! refuses once, and a content that is being deleted. There is no snapshot-controller: the test makes its changes itself.
+//! refuses once, a content that is being deleted, and a group that is, with the content of one of its snapshots. There is no
+//! snapshot-controller: the test makes its changes itself.
 
 use std::sync::Arc;
 
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::pure::resources::{self, Resource};
-use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -49,6 +50,41 @@ async fn group_ready(theatre: &Theatre) {
     let contents = resources::of_kind(&format!("{GROUPS}/v1"), "VolumeGroupSnapshotContent").unwrap();
     let group = || theatre.testbed.api.object(contents, "", "group");
     eventually("the group is ready", async || (group()?["status"]["readyToUse"] == true).then_some(())).await;
+}
+
+/// A `VolumeSnapshot` that the group owns, and its content, for one of the group's snapshots.
+fn put_member(theatre: &Theatre) {
+    let api = format!("{GROUPS}/v1");
+    let owner = json!({"apiVersion": api, "kind": "VolumeGroupSnapshot", "name": "group", "uid": "uid-of-group"});
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshot",
+        "metadata": {"name": "member", "namespace": "default", "ownerReferences": [owner]},
+        "spec": {"source": {"volumeSnapshotContentName": "member"}}}));
+    let snapshots = resources::of_kind(API, "VolumeSnapshot").unwrap();
+    let uid = theatre.testbed.api.object(snapshots, "default", "member").unwrap()["metadata"]["uid"].clone();
+    let snapshot = theatre.driver().state().snapshots().iter().find(|(_, it)| !it.group.is_empty()).unwrap().0.clone();
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshotContent", "metadata": {"name": "member"},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "source": {"snapshotHandle": snapshot},
+            "volumeSnapshotRef": {"namespace": "default", "name": "member", "uid": uid}}}));
+}
+
+/// Deletes the group's content as the snapshot-controller does. Meanwhile comes the content of one of its snapshots, of which only the
+/// owner of its `VolumeSnapshot` says that it is of the group.
+async fn group_gone(theatre: &Theatre) {
+    let refused = Action::fail(Code::Internal, "not yet");
+    theatre.driver().inject(Fault::on(Method::DeleteVolumeGroupSnapshot, refused));
+    for method in [Method::GetSnapshot, Method::ListSnapshots] {
+        theatre.driver().inject(Fault::on(method, Action::Lie(Lie::SnapshotGroup(String::new()))));
+    }
+    let contents = resources::of_kind(&format!("{GROUPS}/v1"), "VolumeGroupSnapshotContent").unwrap();
+    let lost = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+    let mark = PatchBody::Merge(json!({"metadata": {"annotations": {lost: "yes"}}}));
+    theatre.testbed.api.patch_object(contents, "", "group", mark, false).unwrap();
+    theatre.testbed.api.delete_object(contents, "", "group").unwrap();
+    put_member(theatre);
+    ready(theatre, "member").await;
+    theatre.driver().clear_faults();
+    let is_gone = async || theatre.testbed.api.object(contents, "", "group").is_none().then_some(());
+    eventually("the group is gone", is_gone).await;
 }
 
 /// Creates a content that the snapshot-controller has bound to a snapshot.
@@ -106,6 +142,25 @@ pub(crate) fn begin(theatre: &Theatre) {
     conflict(theatre, GROUPS, "volumegroupsnapshotcontents");
     put_group(theatre);
     put_strays(theatre);
+    put_doomed(theatre);
+}
+
+/// A group that is being deleted, and a content that names its snapshot: who owns the `VolumeSnapshot` of that is read.
+fn put_doomed(theatre: &Theatre) {
+    let (snapshot, object) = (theatre.driver().cut_snapshot("doomed", "source").unwrap(), "doomed");
+    let named = json!({"namespace": "default", "name": object, "uid": "uid-of-doomed"});
+    theatre.put(json!({"apiVersion": API, "kind": "VolumeSnapshotContent", "metadata": {"name": object},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "source": {"snapshotHandle": snapshot},
+            "volumeSnapshotRef": named.clone()}}));
+    let contents = resources::of_kind(&format!("{GROUPS}/v1"), "VolumeGroupSnapshotContent").unwrap();
+    let protection = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshotcontent-bound-protection";
+    let lost = "groupsnapshot.storage.kubernetes.io/volumegroupsnapshot-being-deleted";
+    let handles = json!({"volumeGroupSnapshotHandle": "group-of-old", "volumeSnapshotHandles": [snapshot]});
+    theatre.put(json!({"apiVersion": format!("{GROUPS}/v1"), "kind": "VolumeGroupSnapshotContent",
+        "metadata": {"name": object, "finalizers": [protection], "annotations": {lost: "yes"}},
+        "spec": {"driver": DRIVER, "deletionPolicy": "Delete", "source": {"groupSnapshotHandles": handles},
+            "volumeGroupSnapshotRef": named}}));
+    theatre.testbed.api.delete_object(contents, "", object).unwrap();
 }
 
 /// Contents whose classes are not there, and are looked up.
@@ -125,4 +180,5 @@ pub(crate) async fn done(theatre: &Theatre) {
     group_ready(theatre).await;
     gone(theatre, "going").await;
     theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
+    group_gone(theatre).await;
 }

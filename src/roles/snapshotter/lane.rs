@@ -82,6 +82,7 @@ impl<K: Driven> Lane<'_, K> {
             takes,
             lists,
             gets,
+            groups: role.driver.capabilities.group_snapshots(),
             secret_namespaces: section.deletion_secret_namespaces.clone(),
             delete_without_secret: section.delete_without_secret,
         };

@@ -43,6 +43,12 @@ pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
             "record the snapshots of a group, or why there are none",
         ));
         rules.push(Rule::cluster(GROUP_SNAPSHOTS, "volumegroupsnapshotclasses", &["get"], READ_CLASS));
+        rules.push(Rule::cluster(
+            SNAPSHOTS,
+            "volumesnapshots",
+            &["get"],
+            "see whether a group that is to be deleted owns the VolumeSnapshot of a content that names one of its snapshots",
+        ));
     }
     if section.events != EventsMode::None {
         rules.push(EventRecorder::rule());
@@ -59,9 +65,15 @@ mod tests {
         let rules = rules(&SnapshotterSection::default());
         let verbs: Vec<&String> = rules.iter().flat_map(|rule| &rule.verbs).collect();
         assert!(!verbs.iter().any(|verb| matches!(verb.as_str(), "delete" | "update")));
-        assert!(rules.iter().all(|rule| rule.resource != "volumesnapshots" && rule.resource != "volumegroupsnapshots"));
+        let verbs_on = |resource: &str| -> Vec<&str> {
+            let on = rules.iter().filter(|rule| rule.resource == resource);
+            on.flat_map(|rule| rule.verbs.iter().map(String::as_str)).collect()
+        };
+        assert_eq!(verbs_on("volumesnapshots"), ["get"], "their owners are read");
+        assert!(verbs_on("volumegroupsnapshots").is_empty());
         let off = SnapshotterSection { group_snapshots: false, ..SnapshotterSection::default() };
-        assert!(super::rules(&off).iter().all(|rule| rule.api_group != GROUP_SNAPSHOTS));
+        let is_of_groups = |rule: &Rule| rule.api_group == GROUP_SNAPSHOTS || rule.resource == "volumesnapshots";
+        assert!(!super::rules(&off).iter().any(is_of_groups));
         let silent = SnapshotterSection { events: EventsMode::None, ..SnapshotterSection::default() };
         assert_eq!(super::rules(&silent).len(), rules.len() - 1);
     }

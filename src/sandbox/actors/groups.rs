@@ -1,7 +1,9 @@
 //! The snapshot-controller's part for groups: makes the content of a group, then the contents and snapshots of its members, copies
 //! status both ways, and deletes all of it.
 //!
-//! People create the content of a group that existed before, and the contents of its members: the controller only binds the former.
+//! People create the content of a group that existed before, and the contents of its members: the controller only binds the former. It
+//! knows the members by an owner of its own version of the API. What a group owns by another version is left to the garbage collector,
+//! which works here, too: it deletes the snapshots of a group that is gone.
 
 use std::sync::Arc;
 
@@ -60,6 +62,7 @@ impl Groups {
                 cluster.create(content);
             }
         }
+        collect(cluster);
         let contents = cluster.all(GROUP_CONTENTS);
         self.seen.remember(&contents);
         for content in contents {
@@ -219,7 +222,22 @@ fn member_content(content: &Value, info: &Value, (name, namespace, snapshot): (&
 
 /// Whether a snapshot is a member of this group.
 fn is_member(snapshot: &Value, group: &Value) -> bool {
-    list(snapshot, "/metadata/ownerReferences").iter().any(|owner| text(owner, "/uid") == uid(group))
+    let version = group.get("apiVersion");
+    let is_group = |owner: &Value| text(owner, "/uid") == uid(group) && owner.get("apiVersion") == version;
+    list(snapshot, "/metadata/ownerReferences").iter().any(is_group)
+}
+
+/// Deletes the snapshots of groups that are gone.
+fn collect(cluster: &Cluster) {
+    let groups = cluster.all(GROUPS);
+    let is_gone = |owner: &Value| {
+        text(owner, "/kind") == "VolumeGroupSnapshot" && groups.iter().all(|group| uid(group) != text(owner, "/uid"))
+    };
+    for snapshot in cluster.all(SNAPSHOTS).iter().filter(|it| !is_deleting(it)) {
+        if list(snapshot, "/metadata/ownerReferences").iter().any(is_gone) {
+            cluster.delete(SNAPSHOTS, snapshot);
+        }
+    }
 }
 
 /// The parts of a member's names.

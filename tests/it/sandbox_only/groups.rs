@@ -2,19 +2,22 @@
 //!
 //! Here alone, because of the snapshot-controller's habits and the API's faults.
 
+use csi_control_plane::csi::ControllerRpc as Rpc;
 use csi_control_plane::process::watch;
+use csi_control_plane::proto::CreateVolumeGroupSnapshotRequest;
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Profile, Secrets};
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use super::{api, writes};
 use crate::ground::Ground;
-use crate::grouping::{BOUND, DELETED, GROUP, GROUP_CLASS, GROUP_CONTENT, cutting, is_begun, unanswered};
+use crate::grouping::{BOUND, CutGroup, DELETED, GROUP, GROUP_CLASS, GROUP_CONTENT, cutting, is_begun, unanswered};
 use crate::snapshotting::{
-    CONTENT, INTENT, MEMBER, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
+    CONTENT, INTENT, MEMBER, SNAPSHOT, annotation, error_in, has_finalizer, is_going, is_ready, slow, snapshotter,
 };
 use crate::world::World;
 
@@ -297,26 +300,96 @@ impl World {
     }
 }
 
-/// Somebody has made a content of his own for a snapshot of a group: the driver would delete that with the group.
+/// A user keeps a snapshot of a group in a content of its own: the driver would delete that with the group.
 #[tokio::test]
-async fn a_group_waits_with_its_deletion_for_a_content_that_somebody_has_made_for_one_of_its_snapshots() {
-    for policy in ["Delete", "Retain"] {
-        let (world, _habits) = grouping(|_| {}).await;
-        let _daemon = world.snapshotter(slow()).await;
-        let cut = world.cut_group_anew().await;
-        let content = world.group_ready(&cut).await;
+async fn a_group_waits_with_its_deletion_for_a_content_that_keeps_one_of_its_snapshots() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(slow()).await;
+    let cut = world.cut_group_anew().await;
+    let (theirs, member) = world.content_of_a_member(&cut, "Retain").await;
+    world.delete_group(&cut).await;
+    world.told_on(GROUP_CONTENT, &cut.content, "GroupSnapshotDeleteError", &theirs).await;
+    let content = world.look(GROUP_CONTENT, &cut.content).await;
+    assert!(is_going(&content) && has_finalizer(&content, BOUND));
+    assert!(world.group_deletions().is_empty() && world.driver().state().snapshots().contains_key(&member));
+    // Nothing but its end wakes the group: the back-off is longer than any test.
+    world.delete_installed(CONTENT, &theirs).await;
+    world.group_gone(&cut).await;
+    assert_eq!((world.group_deletions().len(), world.deletions().len()), (1, 0));
+}
+
+#[tokio::test]
+async fn a_group_does_not_wait_for_a_content_with_policy_delete_whose_status_names_it() {
+    let (world, _habits) = grouping(|_| {}).await;
+    let _daemon = world.snapshotter(slow()).await;
+    let cut = world.cut_group_anew().await;
+    let (theirs, _) = world.content_of_a_member(&cut, "Delete").await;
+    world.delete_group(&cut).await;
+    world.group_away(&cut).await;
+    world.delete_installed(CONTENT, &theirs).await;
+    world.group_gone(&cut).await;
+    assert_eq!((world.group_deletions().len(), world.deletions().len()), (1, 0));
+}
+
+/// As in Kubernetes' own suite: an administrator has made all contents, and the garbage collector deletes the `VolumeSnapshots` once
+/// their group is gone.
+#[tokio::test]
+async fn a_group_that_was_there_before_goes_though_its_volume_snapshots_go_after_it() {
+    let bare = |profile: &mut Profile| {
+        *profile = std::mem::take(profile).without(Rpc::GetSnapshot).without(Rpc::ListSnapshots);
+    };
+    let (world, _habits) = grouping(bare).await;
+    let _daemon = world.snapshotter(json!({})).await;
+    let (group, members) = world.cut_group_behind();
+    let (name, content) = (world.name("group"), world.name("group-content"));
+    let source = json!({"volumeGroupSnapshotContentName": content});
+    let uid =
+        world.installed(GROUP, json!({"metadata": {"name": name}, "spec": {"source": source}})).await.uid().unwrap();
+    let owner =
+        json!([{"apiVersion": format!("{GROUPS}/v1beta2"), "kind": "VolumeGroupSnapshot", "name": name, "uid": uid}]);
+    for (short, id) in ["one", "two"].into_iter().zip(&members) {
+        let member = world.content_by_hand(short, json!({"snapshotHandle": id}), json!({})).await;
+        let snapshot = json!({"metadata": {"name": format!("{member}-snapshot"), "ownerReferences": owner},
+            "spec": {"source": {"volumeSnapshotContentName": member}}});
+        world.installed(SNAPSHOT, snapshot).await;
+        let is_ready = |it: &Value| is_ready(it) && !it["spec"]["volumeSnapshotRef"]["uid"].is_null();
+        let member = world.content_until(&member, "ready and bound", is_ready).await;
+        assert_eq!(member["status"]["volumeGroupSnapshotHandle"], Value::Null, "nothing on it names the group");
+    }
+    let handles = json!({"volumeGroupSnapshotHandle": group, "volumeSnapshotHandles": members});
+    let spec = json!({"driver": world.driver_name(), "deletionPolicy": "Delete", "source": {"groupSnapshotHandles": handles},
+        "volumeGroupSnapshotRef": {"namespace": "default", "name": name}});
+    world.installed(GROUP_CONTENT, json!({"metadata": {"name": content}, "spec": spec})).await;
+    world.look_until(GROUP, &name, "ready", is_ready).await;
+    world.delete_installed(GROUP, &name).await;
+    let cut = CutGroup { group: name, uid, content, name: String::new() };
+    world.group_gone(&cut).await;
+    assert_eq!(world.group_deletions().len(), 1);
+}
+
+impl World {
+    /// A group of two volumes that the driver has and no object stands for: its id, and those of its snapshots.
+    fn cut_group_behind(&self) -> (String, Vec<String>) {
+        let volumes = ["behind-1", "behind-2"];
+        self.driver().seed(volumes);
+        let request = CreateVolumeGroupSnapshotRequest {
+            name: "behind".to_owned(),
+            source_volume_ids: volumes.map(str::to_owned).to_vec(),
+            ..CreateVolumeGroupSnapshotRequest::default()
+        };
+        let (profile, now) = (self.driver().profile(), self.sandbox().testbed.clock.wall());
+        let made = self.driver().change_state(|state| state.create_group(&profile, &request, now));
+        let group = made.unwrap().group_snapshot.unwrap();
+        (group.group_snapshot_id, group.snapshots.into_iter().map(|it| it.snapshot_id).collect())
+    }
+
+    /// A content that a user has made for a snapshot of a group: its name, and the driver's id of the snapshot.
+    async fn content_of_a_member(&self, cut: &CutGroup, policy: &str) -> (String, String) {
+        let content = self.group_ready(cut).await;
         let member = content["status"]["volumeSnapshotInfoList"][1]["snapshotHandle"].as_str().unwrap().to_owned();
         let kept = json!({"spec": {"deletionPolicy": policy}});
-        let theirs = world.content_by_hand("theirs", json!({"snapshotHandle": member}), kept).await;
-        world.content_until(&theirs, "ready", is_ready).await;
-        world.delete_group(&cut).await;
-        world.told_on(GROUP_CONTENT, &cut.content, "GroupSnapshotDeleteError", &theirs).await;
-        let content = world.look(GROUP_CONTENT, &cut.content).await;
-        assert!(is_going(&content) && has_finalizer(&content, BOUND));
-        assert!(world.group_deletions().is_empty() && world.driver().state().snapshots().contains_key(&member));
-        // Nothing but its end wakes the group: the back-off is longer than any test.
-        world.delete_installed(CONTENT, &theirs).await;
-        world.group_gone(&cut).await;
-        assert_eq!((world.group_deletions().len(), world.deletions().len()), (1, 0), "{policy}");
+        let theirs = self.content_by_hand("theirs", json!({"snapshotHandle": member}), kept).await;
+        self.content_until(&theirs, "ready", is_ready).await;
+        (theirs, member)
     }
 }

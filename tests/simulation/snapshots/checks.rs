@@ -85,6 +85,8 @@ pub(super) struct Checks {
     /// Handles that the driver has said to be ready, and those that it has said to be deleted.
     pub(super) ready: BTreeSet<String>,
     pub(super) deleted: BTreeSet<String>,
+    /// Handles of snapshots that are of a group, or were.
+    pub(super) grouped: BTreeSet<String>,
     pub(super) retained: BTreeSet<String>,
     pub(super) live: BTreeMap<u64, Live>,
     pub(super) streaks: BTreeMap<(String, Task), Streak>,
@@ -144,6 +146,20 @@ impl Checks {
 
     pub(super) fn excuse(&mut self, owner: &str, why: &'static str) {
         self.demands.entry(owner.to_owned()).or_default().excuse = Some(why);
+    }
+
+    /// The uids of what owns the `VolumeSnapshot` of a content.
+    pub(super) fn owners_of<'a>(&'a self, content: &Value) -> impl Iterator<Item = &'a str> {
+        let (uid, name) = (text(content, OWNER), text(content, "/spec/volumeSnapshotRef/name"));
+        let snapshot = self.snapshots.get(name).filter(|it| !uid.is_empty() && text(it, "/metadata/uid") == uid);
+        let owners = snapshot.and_then(|it| it["metadata"]["ownerReferences"].as_array());
+        owners.into_iter().flatten().map(|owner| text(owner, "/uid"))
+    }
+
+    /// Whether a content has this snapshot, which was there before, and does not say of which group it is.
+    pub(super) fn is_unaware(&self, id: &str) -> bool {
+        let says_not = |it: &Value| OF_SNAPSHOTS.is_given(it) && text(it, groups::HANDLE).is_empty();
+        self.contents.values().any(|it| OF_SNAPSHOTS.had(it, id) && says_not(&it.object))
     }
 
     /// The driver's snapshots of a `VolumeSnapshot`: their handles.
@@ -261,7 +277,7 @@ impl Checks {
             self.retained.extend(known.into_iter().chain(self.cut_for(&owner)));
             return;
         }
-        if self.is_excused(&owner) {
+        if self.is_excused(&owner) || known.as_ref().is_some_and(|id| self.grouped.contains(id)) {
             return;
         }
         // Another content has it deleted, if that is its policy.

@@ -100,6 +100,11 @@ impl Content {
         self.policy_at.unwrap_or(self.made_at).max(self.made_at) + LATE < at
     }
 
+    /// Whether its policy is `Delete`, or was another one once.
+    pub(super) fn may_go(&self) -> bool {
+        self.deletes() || self.policy_at.is_some()
+    }
+
     fn deletes(&self) -> bool {
         text(&self.object, POLICY) == "Delete"
     }
@@ -229,12 +234,17 @@ impl Fields {
 }
 
 /// The content of a snapshot that keeps the group which the snapshot is of from being deleted: somebody has kept the snapshot, or has
-/// put it into a content of its own.
-pub(super) fn keeper<'a>(singles: &'a Contents, group: &str, members: &BTreeSet<String>) -> Option<&'a Content> {
+/// put it into a content of its own. `owns`: whether the group owns the `VolumeSnapshot` of a content.
+pub(super) fn keeper<'a>(
+    singles: &'a Contents,
+    group: &str,
+    members: &BTreeSet<String>,
+    owns: impl Fn(&Value) -> bool,
+) -> Option<&'a Content> {
     singles.values().filter(|it| !it.is_gone).find(|it| {
         let object = &it.object;
-        let is_member = annotation(object, MEMBER) == Some(group);
+        let is_member = annotation(object, MEMBER) == Some(group) || text(object, groups::HANDLE) == group;
         let is_going = is_deleting(object) && OF_SNAPSHOTS.is_unwanted(object);
-        members.contains(OF_SNAPSHOTS.handle(object)) && !(it.deletes() && (is_member || is_going))
+        members.contains(OF_SNAPSHOTS.handle(object)) && !(it.deletes() && (is_member || is_going || owns(object)))
     })
 }

@@ -151,6 +151,9 @@ impl Play {
             (group.group_snapshot_id, group.snapshots.into_iter().map(|it| it.snapshot_id).collect::<Vec<_>>())
         };
         self.import_group(&name, &id, &members);
+        if self.member_rng.random_bool(0.5) && !id.starts_with("no-") {
+            self.give_members(&name, &members);
+        }
         if self.later_rng.random_bool(0.3) {
             let _ = self.testbed.api.delete_object(kind(CONTENTS), "", &name);
         }
@@ -179,6 +182,29 @@ impl Play {
                 "metadata": { "name": format!("group-{name}") },
                 "spec": { "source": { "volumeGroupSnapshotContentName": name } } });
             self.testbed.api.create_value(group).unwrap();
+        }
+    }
+
+    /// Contents of the snapshots of a group that was there before, with `VolumeSnapshots` that the group owns, or does not.
+    fn give_members(&mut self, group: &str, ids: &[String]) {
+        self.checks().grouped.extend(ids.iter().cloned());
+        let owner = self.testbed.api.object(kind(GROUPS), "default", &format!("group-{group}"));
+        for (at, id) in ids.iter().enumerate() {
+            let name = format!("{group}-member-{at}");
+            let policy = ["Delete", "Retain"][usize::from(self.member_rng.random_bool(0.15))];
+            let is_protected = self.member_rng.random_bool(0.5);
+            let content = self.given(&name, id, policy, is_protected);
+            self.testbed.api.create_value(content).unwrap();
+            let mut snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
+                "metadata": { "name": format!("snap-{name}") },
+                "spec": { "source": { "volumeSnapshotContentName": name } } });
+            // The snapshot-controller knows the members of a group by the version of its own, and others are collected after it.
+            let version = ["v1", "v1beta2"][usize::from(self.member_rng.random_bool(0.5))];
+            if let Some(owner) = owner.as_ref().filter(|_| self.member_rng.random_bool(0.7)) {
+                snapshot["metadata"]["ownerReferences"] = json!([{ "apiVersion": format!("{API}/{version}"),
+                    "kind": "VolumeGroupSnapshot", "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid") }]);
+            }
+            self.testbed.api.create_value(snapshot).unwrap();
         }
     }
 

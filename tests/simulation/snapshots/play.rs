@@ -116,6 +116,7 @@ pub(super) struct Play {
     pub(super) group_rng: StdRng,
     /// What else was added later, for the same reason.
     pub(super) later_rng: StdRng,
+    pub(super) member_rng: StdRng,
     pub(super) daemons: Vec<Option<Daemon>>,
     /// Faults that end by themselves, and when.
     pub(super) agenda: Vec<(Instant, Undo)>,
@@ -181,6 +182,7 @@ impl Play {
         let daemons = (0..count).map(|_| None).collect();
         let drawn = |salt: u64| StdRng::seed_from_u64(seed ^ salt);
         let (rng, group_rng, later_rng) = (drawn(0), drawn(0x9_0000), drawn(0xf_0000));
+        let member_rng = drawn(0x3f_0000);
         let mut play = Self {
             testbed,
             network,
@@ -190,6 +192,7 @@ impl Play {
             rng,
             group_rng,
             later_rng,
+            member_rng,
             daemons,
             agenda: Vec::new(),
             habits,
@@ -392,6 +395,8 @@ fn listen_to(
             of_calls.note(&caller, format_args!("#{id} {method} {asked} {:?} {label}, told {told}", call.applied));
         }
         let mut checks = by_call.lock().unwrap();
+        let grouped = state.snapshots().iter().filter(|(_, it)| !it.group.is_empty());
+        checks.grouped.extend(grouped.map(|(id, _)| id.clone()));
         checks.holds(state.snapshots().iter().map(|(id, it)| (id.clone(), it.name.clone())));
         checks.called(call, &caller, told);
         groups_by_call.lock().unwrap().called(call, &caller, state, &checks);

@@ -29,7 +29,7 @@ impl Checks {
     /// Unfinished work (I12), and remains on contents (I11).
     pub(super) fn unrest(&self) -> Vec<(Rule, String)> {
         let mut faults = Vec::new();
-        for content in self.alive().filter(|it| !self.is_barred(it)) {
+        for content in self.alive().filter(|it| !self.is_barred(it) && !self.is_stuck(it)) {
             let name = text(content, "/metadata/name");
             let is_unwanted = OF_SNAPSHOTS.is_unwanted(content);
             let waits = is_deleting(content) && !is_unwanted;
@@ -76,7 +76,9 @@ impl Checks {
                 faults.push((Rule::I13, format!("the driver has {cut:?} for {owner}")));
             }
         }
-        let is_left = |(id, _): &(&String, &String)| !named.contains(id.as_str()) && !self.retained.contains(*id);
+        // A snapshot of a group goes with that.
+        let is_safe = |id: &String| self.retained.contains(id) || self.grouped.contains(id);
+        let is_left = |(id, _): &(&String, &String)| !named.contains(id.as_str()) && !is_safe(id);
         for (id, name) in self.held.iter().filter(is_left) {
             let is_its = |it: &&Content| OF_SNAPSHOTS.is_named_for(it, name) || OF_SNAPSHOTS.had(it, id);
             let contents: Vec<&Content> =
@@ -103,9 +105,19 @@ impl Checks {
         faults
     }
 
-    /// Whether the deletion of the snapshot that a content names had been asked for before the content was made.
+    /// Whether the deletion of the snapshot that a content names had been asked for before the content was made, or the snapshot may
+    /// have gone with its group.
     fn is_late(&self, content: &Value) -> bool {
-        self.contents.get(text(content, "/metadata/uid")).is_some_and(|it| it.is_late)
+        let is_of_group = OF_SNAPSHOTS.is_given(content) && self.grouped.contains(handle(content));
+        let content = self.contents.get(text(content, "/metadata/uid"));
+        content.is_some_and(|it| it.is_late || (is_of_group && it.may_go()))
+    }
+
+    /// Whether the driver refuses to delete a snapshot by itself, because it is of a group, and nothing has told the daemon so: the group
+    /// had no content any more, or none yet, when the snapshot was looked up.
+    fn is_stuck(&self, content: &Value) -> bool {
+        let id = handle(content);
+        is_deleting(content) && self.grouped.contains(id) && self.held.contains_key(id) && self.is_unaware(id)
     }
 
     /// Whether a content came too late, and says that its snapshot is gone.
@@ -123,7 +135,7 @@ impl Checks {
 
     /// The requests to the API and the driver while there was no work.
     pub(super) fn disturbed(&mut self, requests: &[Entry], calls: &[Arc<Call>]) {
-        if self.contents.values().any(|it| !it.is_gone && self.is_barred(&it.object)) {
+        if self.contents.values().any(|it| !it.is_gone && (self.is_barred(&it.object) || self.is_stuck(&it.object))) {
             return;
         }
         for entry in requests.iter().filter(|it| DAEMONS.contains(&it.user.as_str())) {

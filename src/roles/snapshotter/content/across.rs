@@ -1,13 +1,18 @@
 //! What contents of one kind mean for those of the other: a group holds snapshots that a content may name for itself.
 //!
 //! A driver deletes a group with all of its snapshots, so the deletion of a group waits as long as somebody needs one of them. The
-//! contents that the snapshot-controller makes for the snapshots of a group go with it, unless their policy is `Retain`: then
-//! somebody has decided to keep the data.
+//! contents of its own snapshots go with it, whether the snapshot-controller has made them or an administrator, unless their policy is
+//! `Retain`: then the data is to be kept. A content is the group's own if it names the group, or if the group owns its
+//! `VolumeSnapshot`. Pure.
 
-use crate::cluster::{Cache, Object as _, VolumeGroupSnapshotContent, VolumeSnapshotContent};
+use crate::cluster::{
+    Cache, Object as _, ObjectReference, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent,
+};
 use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
 
 use super::facts;
+use super::kind::Content as _;
+use super::needed::Ownership;
 
 /// The caches of both kinds.
 #[derive(Debug, Clone)]
@@ -25,12 +30,56 @@ pub fn is_of(content: &VolumeSnapshotContent, group: &str) -> bool {
     facts::group_handle(content).or_else(annotated) == Some(group)
 }
 
-/// Whether a content that names a snapshot of the group `group` keeps that from being deleted. One that goes with its snapshot does
-/// not, nor one that the snapshot-controller has made for it, if the policy is `Delete`.
-pub fn keeps(content: &VolumeSnapshotContent, group: &str) -> bool {
-    let is_member = content.meta().annotation(ANNOTATION_GROUP_HANDLE) == Some(group);
+/// A group that is to be deleted.
+#[derive(Debug, Clone, Copy)]
+pub struct DoomedGroup<'a> {
+    /// The driver's id.
+    pub handle: &'a str,
+    /// The `VolumeGroupSnapshot` that it belongs to.
+    pub owner: &'a ObjectReference,
+}
+
+/// What a content that names a snapshot of a group means for the deletion of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It goes with the group, or has its snapshot deleted itself.
+    Released,
+    /// It goes with the group if the group owns its `VolumeSnapshot`.
+    ByOwner,
+    /// The snapshot is to be kept.
+    Keeps,
+}
+
+/// Whether a content that names a snapshot of a group keeps that from being deleted (snapshotter spec 10). `policy_deletes`: whether its
+/// policy is `Delete`.
+///
+/// A group and the `VolumeSnapshots` that it owns are in one namespace. So a content for another namespace belongs to another user,
+/// whatever the driver says of its snapshot.
+pub fn hold(content: &VolumeSnapshotContent, group: DoomedGroup<'_>, policy_deletes: bool) -> Hold {
+    let is_member = content.meta().annotation(ANNOTATION_GROUP_HANDLE) == Some(group.handle);
+    let is_near = content.snapshot_ref.namespace == group.owner.namespace;
     let is_going = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
-    !(facts::is_policy_delete(content) && (is_member || is_going))
+    if !policy_deletes {
+        Hold::Keeps
+    } else if is_member || is_going || (is_near && is_of(content, group.handle)) {
+        Hold::Released
+    } else if is_near && !facts::is_unbound(content) && !group.owner.uid.is_empty() {
+        Hold::ByOwner
+    } else {
+        Hold::Keeps
+    }
+}
+
+/// Whose a `VolumeSnapshot` is, which a content for `named` belongs to. The API version of an owner says nothing: it is that of the
+/// program which wrote the reference.
+pub fn ownership(snapshot: Option<&VolumeSnapshot>, named: &ObjectReference, group: &ObjectReference) -> Ownership {
+    let Some(snapshot) = snapshot.filter(|snapshot| *snapshot.metadata.uid == *named.uid) else {
+        return Ownership::Missing;
+    };
+    let owners = snapshot.metadata.owner_references.as_deref().unwrap_or_default();
+    let kind = VolumeGroupSnapshotContent::NAMES.owner;
+    let is_group = owners.iter().any(|owner| owner.kind == kind && owner.uid == group.uid);
+    if is_group { Ownership::Group } else { Ownership::Other }
 }
 
 #[cfg(test)]
@@ -57,26 +106,61 @@ mod tests {
         }
     }
 
+    fn reference(uid: &str) -> ObjectReference {
+        ObjectReference { namespace: "shop".into(), name: "all".into(), uid: uid.into() }
+    }
+
     #[test]
-    fn a_content_keeps_a_snapshot_of_a_group_unless_it_goes_with_it_or_was_made_for_it() {
+    fn a_content_keeps_a_snapshot_of_a_group_unless_it_goes_with_it_or_is_the_groups_own() {
         let member = |group: &str| json!({ "metadata": { "annotations": { ANNOTATION_GROUP_HANDLE: group } } });
+        let looked_up = |group: &str| json!({ "status": { "volumeGroupSnapshotHandle": group } });
         let retain = json!({ "spec": { "deletionPolicy": "Retain" } });
+        let far = json!({ "spec": { "volumeSnapshotRef": { "namespace": "other" } } });
+        let unbound = json!({ "spec": { "volumeSnapshotRef": { "uid": "" } } });
         let dt = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
         let dt_bdel = merged(dt.clone(), json!({ "metadata": { "annotations": { BDEL: "yes" } } }));
-        let looked_up = json!({ "status": { "volumeGroupSnapshotHandle": "group-1" } });
         for (patch, expected, what) in [
-            (json!({}), true, "somebody names it"),
-            (looked_up, true, "also where the driver has said of which group it is"),
-            (member("group-1"), false, "the snapshot-controller made it for the group"),
-            (member("group-2"), true, "for another group"),
-            (merged(member("group-1"), retain.clone()), true, "somebody has decided to keep this one"),
-            (dt.clone(), true, "its VolumeSnapshot lives"),
-            (dt_bdel.clone(), false, "it has its snapshot deleted, too"),
-            (merged(dt_bdel, retain), true, "it is to be kept"),
-            (merged(dt, json!({ "spec": { "volumeSnapshotRef": { "uid": "" } } })), false, "nobody's, and it goes"),
+            (json!({}), Hold::ByOwner, "its VolumeSnapshot may be the group's"),
+            (unbound.clone(), Hold::Keeps, "it is bound to nothing, and names the snapshot"),
+            (looked_up("group-1"), Hold::Released, "the driver has said of which group it is"),
+            (merged(looked_up("group-1"), unbound.clone()), Hold::Released, "also before it is bound"),
+            (merged(looked_up("group-1"), far.clone()), Hold::Keeps, "its VolumeSnapshot is in another namespace"),
+            (far, Hold::Keeps, "no group owns a VolumeSnapshot of another namespace"),
+            (looked_up("group-2"), Hold::ByOwner, "of another group"),
+            (member("group-1"), Hold::Released, "the snapshot-controller made it for the group"),
+            (member("group-2"), Hold::ByOwner, "for another group"),
+            (merged(member("group-1"), retain.clone()), Hold::Keeps, "this one is to be kept"),
+            (merged(looked_up("group-1"), retain.clone()), Hold::Keeps, "and this one"),
+            (dt.clone(), Hold::ByOwner, "its VolumeSnapshot lives"),
+            (dt_bdel.clone(), Hold::Released, "it has its snapshot deleted, too"),
+            (merged(dt_bdel, retain), Hold::Keeps, "it is to be kept"),
+            (merged(dt, unbound), Hold::Released, "it is bound to nothing, and goes"),
         ] {
-            let patch: Value = patch;
-            assert_eq!(keeps(&cut(patch), "group-1"), expected, "{what}");
+            let content = cut(Value::clone(&patch));
+            let owner = reference("group-uid");
+            let group = DoomedGroup { handle: "group-1", owner: &owner };
+            assert_eq!(hold(&content, group, facts::is_policy_delete(&content)), expected, "{what}");
         }
+        let unowned = DoomedGroup { handle: "group-1", owner: &reference("") };
+        assert_eq!(hold(&cut(json!({})), unowned, true), Hold::Keeps, "nothing can be owned by a group without a uid");
+    }
+
+    #[test]
+    fn a_volume_snapshot_is_the_groups_if_it_has_the_groups_uid_among_its_owners() {
+        let owned = |uid: &str, kind: &str, owner: &str| -> VolumeSnapshot {
+            // Written by a program that knows an older version.
+            let owner = json!({ "apiVersion": "groupsnapshot.storage.k8s.io/v1beta2", "kind": kind, "name": "all", "uid": owner });
+            serde_json::from_value(json!({ "metadata": { "name": "s", "uid": uid, "ownerReferences": [owner] } }))
+                .unwrap()
+        };
+        let of = |snapshot: Option<VolumeSnapshot>| {
+            ownership(snapshot.as_ref(), &reference("snapshot-uid"), &reference("group-uid"))
+        };
+        let kind = "VolumeGroupSnapshot";
+        assert_eq!(of(Some(owned("snapshot-uid", kind, "group-uid"))), Ownership::Group);
+        assert_eq!(of(Some(owned("snapshot-uid", kind, "another"))), Ownership::Other);
+        assert_eq!(of(Some(owned("snapshot-uid", "Job", "group-uid"))), Ownership::Other);
+        assert_eq!(of(Some(owned("a namesake", kind, "group-uid"))), Ownership::Missing);
+        assert_eq!(of(None), Ownership::Missing);
     }
 }

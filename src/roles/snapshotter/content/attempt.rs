@@ -1,5 +1,7 @@
 //! What one attempt at a content knows besides the caches, and what each step's outcome means for it. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -9,6 +11,7 @@ use crate::roles::kit::{HeldLocks, Secret};
 
 use super::error::ContentError;
 use super::found::Found;
+use super::needed::Ownership;
 
 /// What is done for a content: the label of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +80,8 @@ pub struct Progress {
     pub is_sought: bool,
     /// Of them one that names the snapshot, by kind and name, and is not in the cache of this node.
     pub named_elsewhere: Option<String>,
+    /// Whose the `VolumeSnapshots` are of contents that name snapshots of the group, by the uid of the content.
+    pub owners: BTreeMap<String, Ownership>,
     /// The snapshot exists.
     pub found: Option<Found>,
     /// What has failed. The attempt only records it, and ends.
@@ -120,6 +125,8 @@ pub enum Done {
     End(ContentEnd),
     /// The contents of all nodes were read: this one of them names the snapshot, too.
     Sought(Option<String>),
+    /// Whose the `VolumeSnapshot` of the content with this uid is.
+    Owner(String, Ownership),
     /// The snapshot exists.
     Found(Found),
     /// The operation has failed.
@@ -197,6 +204,9 @@ impl State {
             Done::Listed => progress.is_listed = true,
             Done::End(end) => progress.end = Some(end),
             Done::Sought(named) => (progress.is_sought, progress.named_elsewhere) = (true, named),
+            Done::Owner(content, whose) => {
+                progress.owners.insert(content, whose);
+            }
             // The turns are over with the call.
             Done::Found(found) => {
                 progress.found = Some(found);

@@ -185,10 +185,11 @@ fn tell_of_group<K: Driven>(cx: &Context<K>, now: &Objects<K>, found: &Found) {
 }
 
 /// A driver that cannot be asked is believed: the snapshot is there, and ready.
-pub(super) fn assume<K: Driven>(cx: &Context<K>, handle: String) -> Done {
+pub(super) fn assume<K: Driven>(cx: &Context<K>, now: &Objects<K>, handle: String) -> Done {
     // A time that is stored stays.
     let creation_time = i64::try_from(cx.scope.clock.wall().as_nanosecond()).unwrap_or(i64::MAX);
-    Done::Found(Found { handle, creation_time, is_ready: true, ..Found::default() })
+    let group = facts::given_handle(&*now.content).and_then(|given| cx.listed_group(given));
+    Done::Found(Found { handle, creation_time, is_ready: true, group, ..Found::default() })
 }
 
 /// Has the driver delete it.

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{
-    Api, BY_HANDLE, Cache, Cached as _, Object as _, ObjectName, VolumeGroupSnapshotContent, VolumeSnapshotContent,
-};
+use crate::cluster::{Api, BY_HANDLE, Cache, ObjectName, VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::election::TermOver;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::freshness::ListedOnce;
@@ -15,9 +13,7 @@ use crate::roles::snapshotter::config::SnapshotterSection;
 use super::across::{self, Across};
 use super::decide::{Phase, phase};
 use super::elsewhere::{self, Elsewhere};
-use super::error::Needed;
 use super::facts::{self, ClassView};
-use super::found::Found;
 use super::intent;
 use super::kind::Content;
 use super::memory::{ContentKey, Memory};
@@ -261,7 +257,7 @@ impl<K: Content> Context<K> {
         let needs = |other: &Arc<K>| other.meta().uid != now.content.meta().uid && !deletes(other);
         let others = self.stores.contents.find(BY_HANDLE, handle);
         let other = others.iter().find(|other| needs(other)).map(|other| described(&**other));
-        let group = || Some(format!("{} {}", VolumeGroupSnapshotContent::KIND, self.group_of(handle)?));
+        let group = || self.group_of(handle).map(|group| described(&*group));
         other.or_else(group)
     }
 
@@ -287,46 +283,35 @@ impl<K: Content> Context<K> {
         }
     }
 
-    /// A snapshot of the group of `now` that another content needs. `found`: the group of a content that is gone.
-    pub fn needed_member(&self, now: &Objects<K>, found: Option<&Found>) -> Option<Needed> {
-        if !K::NAMES.is_group || (now.exists && !facts::is_deleting(&*now.content)) {
-            return None;
-        }
-        let found = found.filter(|_| !now.exists);
-        let handle = found.map_or_else(|| facts::handle(&*now.content), |found| Some(found.handle.as_str()))?;
-        let members = found.map_or_else(
-            || now.content.members(),
-            |found| found.members.iter().map(|member| member.snapshot_handle.clone()).collect(),
-        );
-        let needed = |content: &VolumeSnapshotContent| {
-            let snapshot = facts::handle(content).filter(|_| across::keeps(content, handle))?.to_owned();
-            Some(Needed { snapshot, content: content.meta().name.to_string() })
-        };
-        let of_member = |snapshot: String| {
-            self.across.snapshots.find(BY_HANDLE, &snapshot).iter().find_map(|content| needed(content))
-        };
-        // The content of a group may list no members. A content that needs one of its snapshots names the group.
-        let of_group = || {
-            let is_of = |content: &&Arc<VolumeSnapshotContent>| {
-                content.driver() == now.content.driver() && across::is_of(content, handle)
-            };
-            self.across.snapshots.all().iter().filter(is_of).find_map(|content| needed(content))
-        };
-        members.into_iter().find_map(of_member).or_else(of_group)
-    }
-
     /// Whether the cluster shows no contents of snapshots. It is unknown then who needs the snapshots of a group.
     pub fn are_members_unseen(&self) -> bool {
         K::NAMES.is_group && !self.across.snapshots.is_known()
     }
 
-    /// The group that a snapshot with this id is of, unless the snapshots are being deleted with it.
-    pub(super) fn group_of(&self, snapshot: &str) -> Option<String> {
-        let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group)?.all();
-        let holds = |group: &&Arc<VolumeGroupSnapshotContent>| {
-            elsewhere::keeps(&***group) && group.members().iter().any(|member| member == snapshot)
-        };
-        groups.iter().find(holds).map(|group| group.meta().name.to_string())
+    /// The content of the group that a snapshot with this id is of, unless the snapshots are being deleted with it.
+    pub fn group_of(&self, snapshot: &str) -> Option<Arc<VolumeGroupSnapshotContent>> {
+        self.groups_listing(snapshot).find(|group| elsewhere::keeps(&**group))
+    }
+
+    /// Whether the snapshot of a content that is being deleted is of a group that is being deleted as well: a driver deletes it with the
+    /// group, and not by itself.
+    pub fn goes_with_group(&self, now: &Objects<K>) -> bool {
+        let handle = facts::handle(&*now.content).filter(|_| now.exists && facts::is_deleting(&*now.content));
+        handle.is_some_and(|handle| self.groups_listing(handle).any(|group| !elsewhere::keeps(&*group)))
+    }
+
+    fn groups_listing<'a>(
+        &self,
+        snapshot: &'a str,
+    ) -> impl Iterator<Item = Arc<VolumeGroupSnapshotContent>> + use<'a, K> {
+        let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group);
+        let all = groups.map(Cache::all).unwrap_or_default();
+        all.into_iter().filter(move |group| group.members().iter().any(|member| member == snapshot))
+    }
+
+    /// The driver's id of the group whose content lists this snapshot.
+    pub fn listed_group(&self, snapshot: &str) -> Option<String> {
+        facts::handle(&*self.group_of(snapshot)?).map(str::to_owned)
     }
 
     /// The groups that are being deleted and that the snapshot of `content` is of.

@@ -60,6 +60,10 @@ fn may_leave_one<K: Content>(view: &View<'_, K>) -> bool {
 /// snapshot meanwhile.
 pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step, Refusal> {
     view.takes(Operation::Delete)?;
+    // A content whose VolumeSnapshot the group owns does not keep the group.
+    if let Some(need) = &view.known.unread_owner {
+        return Ok(Step::ReadOwner(need.clone()));
+    }
     let place = match view.secret_place() {
         Err(InvalidSnapshot::Secret { fault: SecretFault::Half, .. }) if view.rules.delete_without_secret => None,
         place => place.map_err(|reason| (Operation::Delete, reason))?,

@@ -7,14 +7,7 @@ use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 use crate::roles::snapshotter::secrets::SecretFault;
 
-/// A snapshot of a group that somebody needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Needed {
-    /// The driver's id of the snapshot.
-    pub snapshot: String,
-    /// The name of the `VolumeSnapshotContent` that names it.
-    pub content: String,
-}
+use super::needed::Needed;
 
 /// Why a content cannot be worked as things stand, or why the driver's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -94,12 +87,7 @@ pub enum InvalidSnapshot {
         setting: &'static str,
     },
     /// A group cannot be deleted while somebody needs one of its snapshots.
-    #[error(
-        "its snapshot {} is also that of VolumeSnapshotContent {}, which keeps it. Delete that content, or set its deletionPolicy to \
-         Delete if it belongs to the group, or set the deletionPolicy of this one to Retain",
-        .0.snapshot,
-        .0.content
-    )]
+    #[error("{0}")]
     MemberNeeded(Needed),
     /// A group cannot be deleted while it is unknown who needs its snapshots.
     #[error(
@@ -140,6 +128,9 @@ pub const CONFIRM: Op = Op("cannot read the content to confirm it before the dri
 pub const READ_END: Op = Op("cannot read which deletionPolicy the content had in the end");
 /// All contents are read before a node's snapshot is deleted.
 pub const SEEK: Op = Op("cannot see whether a content of another node, or of none, names the snapshot");
+/// The `VolumeSnapshot` of a content that names a snapshot of a group is read before the group is deleted.
+pub const READ_OWNER: Op =
+    Op("cannot see whether the group owns the VolumeSnapshot of a content that names one of its snapshots");
 /// The content is read again after a conflict.
 pub const REFRESH: Op = Op("cannot read the content again after a conflict");
 /// The driver's answer goes into the status.

@@ -23,6 +23,13 @@ pub struct Found {
     pub members: Vec<GroupMember>,
 }
 
+impl Found {
+    /// Of a group, the ids of its snapshots.
+    pub fn member_ids(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.snapshot_handle.clone()).collect()
+    }
+}
+
 /// Whether a driver that tells this tells a time: 1970 itself is none.
 pub fn is_time(told: &prost_types::Timestamp) -> bool {
     (told.seconds, told.nanos) != (0, 0)

@@ -12,7 +12,8 @@
 //! perform.rs, objects.rs, call.rs   the steps' I/O          reconcile.rs, triggers.rs, report.rs, waiting.rs
 //! leftovers.rs   snapshots that a refusal may have left over
 //! elsewhere.rs   the contents that the daemon of a node does not watch
-//! across.rs      what groups and the contents of their snapshots mean for each other
+//! across.rs      what groups and the contents of their snapshots mean for each other: pure
+//! keepers.rs     who needs a snapshot of a group            needed.rs    what people are told of it: pure
 //! ```
 //!
 //! # A step is data, as far as that helps
@@ -53,10 +54,12 @@ pub mod facts;
 mod fixtures;
 pub mod found;
 pub mod intent;
+mod keepers;
 pub mod kind;
 mod leftovers;
 pub mod look_up;
 pub mod memory;
+pub mod needed;
 mod objects;
 mod orphan;
 mod perform;

@@ -3,17 +3,19 @@
 
 use tracing::warn;
 
-use crate::cluster::Patch;
+use crate::cluster::{ObjectName, Patch, VolumeSnapshot};
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::{self, Op};
 
+use super::across;
 use super::attempt::{ContentEnd, Done};
 use super::context::{Context, Objects};
 use super::decide::is_ours;
-use super::error::{BEGIN, CONFIRM, InvalidSnapshot, READ_END, SEEK, Stop};
+use super::error::{BEGIN, CONFIRM, InvalidSnapshot, READ_END, READ_OWNER, SEEK, Stop};
 use super::facts;
 use super::kind::Content;
 use super::request::Asked;
+use super::view::OwnerNeed;
 use super::writes;
 
 /// Puts mark and request back while the driver is called.
@@ -57,6 +59,15 @@ pub(super) async fn seek<K: Content>(cx: &Context<K>, now: &Objects<K>, handle: 
     let keepers = keepers.map_err(|error| SEEK.failed(error))?;
     let other = keepers.get(handle).into_iter().flatten().find(|(uid, _)| uid != now.uid());
     Ok(Done::Sought(other.map(|(_, name)| format!("{} {name}", K::KIND))))
+}
+
+/// Reads whose the `VolumeSnapshot` of a content is. No cache has them: they are needed before the deletion of some groups alone.
+pub(super) async fn read_owner<K: Content>(cx: &Context<K>, now: &Objects<K>, need: OwnerNeed) -> Result<Done, Stop> {
+    let OwnerNeed { content, snapshot: named } = need;
+    let api = cx.scope.api.use_now()?;
+    let read = api.get_opt::<VolumeSnapshot>(&ObjectName::namespaced(&named.namespace, &named.name)).await;
+    let snapshot = read.map_err(|error| READ_OWNER.failed(error))?;
+    Ok(Done::Owner(content, across::ownership(snapshot.as_ref(), &named, now.content.owner())))
 }
 
 /// Reads from the API's history which policy the content had when it was removed.

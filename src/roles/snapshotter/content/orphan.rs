@@ -59,8 +59,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         if known.are_members_unseen {
             return Err((Operation::Delete, InvalidSnapshot::MembersUnseen));
         }
-        let members = found.members.iter().map(|member| member.snapshot_handle.clone()).collect();
-        return delete::ask(view, Doomed { handle: found.handle.clone(), members });
+        return delete::ask(view, Doomed { handle: found.handle.clone(), members: found.member_ids() });
     }
     let place = view.secret_place().map_err(|reason| (Operation::Create, reason))?;
     if let Some(read) = view.read(place, Operation::Create, false) {

@@ -83,8 +83,9 @@ pub(super) async fn perform<K: Driven>(
         }
         Step::ReadEnd => objects::read_end(cx, now).await,
         Step::Seek(handle) => objects::seek(cx, now, &handle).await,
+        Step::ReadOwner(need) => objects::read_owner(cx, now, need).await,
         Step::Create(asked) => call::create(cx, now, state, &asked, attempt).await,
-        Step::Assume(handle) => Ok(call::assume(cx, handle)),
+        Step::Assume(handle) => Ok(call::assume(cx, now, handle)),
         Step::LookUp(handle) => K::look_up(cx, now, state, &handle).await,
         Step::Save(found) => save(cx, now, &found).await,
         Step::Unmark { keep_intent } => unmark(cx, now, keep_intent).await,

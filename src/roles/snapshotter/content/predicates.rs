@@ -106,7 +106,9 @@ pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
 /// The content before a change after which it may keep its group no longer: the content is gone, or somebody has changed it.
 pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&K> {
     let old = change.old.as_deref()?;
-    let is_same = change.new.as_deref().is_some_and(|new| !is_turned(old, new));
+    // Of which group a snapshot is, a look of ours may have said just now.
+    let is_turned = |new: &K| is_turned(old, new) || facts::group_handle(old) != facts::group_handle(new);
+    let is_same = change.new.as_deref().is_some_and(|new| !is_turned(new));
     Some(old).filter(|old| !is_same && facts::handle(*old).is_some())
 }
 
@@ -231,12 +233,15 @@ mod tests {
         touched["metadata"]["resourceVersion"] = json!("8");
         let mut going = named.clone();
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let mut grouped = named.clone();
+        grouped["status"]["volumeGroupSnapshotHandle"] = json!("group-1");
         let of = |old: Option<&Value>, new: Option<&Value>| {
             let change = change::<VolumeSnapshotContent>(old, new);
             may_let_go(&change).and_then(facts::handle).map(str::to_owned)
         };
         assert_eq!(of(Some(&named), None).as_deref(), Some("snap-1"));
         assert_eq!(of(Some(&named), Some(&going)).as_deref(), Some("snap-1"));
+        assert_eq!(of(Some(&named), Some(&grouped)).as_deref(), Some("snap-1"), "a look has said of which group it is");
         assert_eq!(of(Some(&named), Some(&touched)), None);
         assert_eq!(of(None, Some(&named)), None);
     }

@@ -47,6 +47,8 @@ impl<K: Driven> Contents<K> {
         let unanswered = memory.unanswered(uid);
         let is_end_unseen = unanswered.as_ref().is_some_and(|it| it.is_end_unseen);
         let (unanswered, since) = unanswered.map(|it| (it.asked, it.since)).unzip();
+        let Progress { found, owners, .. } = &state.progress;
+        let (needed_member, unread_owner) = self.0.needed_member(now, found.as_ref(), owners);
         Known {
             unanswered,
             asked_since: since.flatten(),
@@ -54,7 +56,7 @@ impl<K: Driven> Contents<K> {
             is_relisted: self.0.relisted.is_done() && !self.0.stores.contents.is_ahead(&now.content),
             is_refused: memory.refused.has(uid),
             is_deleted: memory.deleted.has(uid),
-            is_of_group: memory.undeletable.has(uid),
+            is_of_group: memory.undeletable.has(uid) || self.0.goes_with_group(now),
             is_doubtful: memory.doubtful.has(uid),
             is_late: memory.late.has(uid),
             is_confirmed: memory.confirmed.has(uid),
@@ -63,7 +65,8 @@ impl<K: Driven> Contents<K> {
             has_heir: !now.exists && self.0.has_heir(&now.content, handle),
             namesake: self.0.namesake(now),
             named_by: self.0.named_by(now),
-            needed_member: self.0.needed_member(now, state.progress.found.as_ref()),
+            needed_member,
+            unread_owner,
             are_members_unseen: self.0.are_members_unseen(),
             has_copy: !now.exists && self.0.has_copy(&now.content),
             is_kind_absent: self.0.stores.contents.is_absent(),

@@ -18,6 +18,7 @@ pub(super) fn rules() -> Rules {
         takes: true,
         lists: true,
         gets: false,
+        groups: true,
         secret_namespaces: Vec::new(),
         delete_without_secret: false,
     }

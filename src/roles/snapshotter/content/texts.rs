@@ -10,7 +10,7 @@ use crate::roles::kit::{AttemptError, OpError};
 
 use super::attempt::Operation;
 use super::error::{
-    CLEAR, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET, RELEASE,
+    CLEAR, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET, READ_OWNER, RELEASE,
 };
 use super::facts;
 use super::kind::Content;
@@ -46,7 +46,7 @@ fn is_told(error: &ContentError) -> bool {
         }
         AttemptError::Reason(_) | AttemptError::Driver(_) => true,
         AttemptError::Op(failed) if is_of_secret(error) => failed.is_of_missing_secret(),
-        AttemptError::Op(failed) => [CLEAR, RELEASE].contains(&failed.op) && is_lasting(failed),
+        AttemptError::Op(failed) => [CLEAR, RELEASE, READ_OWNER].contains(&failed.op) && is_lasting(failed),
     }
 }
 
@@ -64,7 +64,7 @@ fn of_deletion<K: Content>(error: &ContentError) -> String {
     let is_reference = matches!(error, AttemptError::Reason(InvalidSnapshot::Secret { .. }));
     let begin = match error {
         _ if is_reference || is_of_secret(error) => "Failed to get snapshot credentials".to_owned(),
-        AttemptError::Op(_) => "Failed to clear content status".to_owned(),
+        AttemptError::Op(failed) if failed.op != READ_OWNER => "Failed to clear content status".to_owned(),
         _ => format!("Failed to delete {}", K::NAMES.word),
     };
     format!("{begin}: {}", error.message())

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::cluster::{Moment, SecretRef};
+use crate::cluster::{Moment, ObjectReference, SecretRef};
 use crate::roles::snapshotter::secrets::{self, SecretFault};
 
 use super::attempt::{Operation, Progress};
-use super::error::{InvalidSnapshot, Needed};
+use super::error::InvalidSnapshot;
 use super::facts::ClassView;
 use super::found::Found;
 use super::intent;
 use super::kind::Content;
+use super::needed::Needed;
 use super::request::{Asked, RequestRules};
 
 /// What is the same for every content of a term.
@@ -28,6 +29,8 @@ pub struct Rules {
     pub lists: bool,
     /// The driver can be asked for one snapshot.
     pub gets: bool,
+    /// The driver takes groups, so that any snapshot may be of one.
+    pub groups: bool,
     /// Where secrets may be; empty: anywhere.
     pub secret_namespaces: Vec<String>,
     /// A snapshot may be deleted without its secret.
@@ -50,7 +53,8 @@ pub struct Known {
     pub is_refused: bool,
     /// The driver has deleted the snapshot.
     pub is_deleted: bool,
-    /// The driver has refused to delete the snapshot by itself, and an answer has said that it is of a group.
+    /// The snapshot is of a group: that is being deleted as well, or the driver has refused to delete the snapshot by itself, and an
+    /// answer has said so.
     pub is_of_group: bool,
     /// The driver was asked without an answer, and then refused: a snapshot may be left over.
     pub is_doubtful: bool,
@@ -70,6 +74,8 @@ pub struct Known {
     pub named_by: Option<String>,
     /// Of a group that is to be deleted: a snapshot that somebody needs.
     pub needed_member: Option<Needed>,
+    /// The same: a content of which it is not known yet whether it needs one of the snapshots.
+    pub unread_owner: Option<OwnerNeed>,
     /// Of a group: the cluster shows no contents of snapshots. It is unknown then who needs one of its snapshots.
     pub are_members_unseen: bool,
     /// Somebody has put a copy of the content into the cluster.
@@ -127,6 +133,8 @@ pub enum Step {
     ReadEnd,
     /// Read the contents of all nodes, and look for another one with this snapshot.
     Seek(String),
+    /// Read the `VolumeSnapshot` of a content that names a snapshot of the group: the group may own it.
+    ReadOwner(OwnerNeed),
     /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
     Create(Box<Asked>),
     /// A driver that lists nothing is believed: the snapshot with this handle is ready.
@@ -173,6 +181,15 @@ impl Doomed {
         let ids: BTreeSet<&String> = self.members.iter().chain([&self.handle]).collect();
         ids.into_iter().cloned().collect()
     }
+}
+
+/// A content that goes with a group if the group owns its `VolumeSnapshot`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerNeed {
+    /// The uid of the content.
+    pub content: String,
+    /// Its `VolumeSnapshot`.
+    pub snapshot: ObjectReference,
 }
 
 /// Which secret is read, and what for.

@@ -81,6 +81,7 @@ pub(super) fn rules() -> Rules {
         takes: true,
         lists: false,
         gets: false,
+        groups: true,
         secret_namespaces: Vec::new(),
         delete_without_secret: false,
     }

@@ -25,7 +25,7 @@ fn a_member(world: &World) -> String {
 }
 
 /// The group is to be deleted, and stays with this reason until `release` has been called.
-async fn stays_until(world: World, reason: &str, release: impl AsyncFnOnce(&World)) {
+pub(super) async fn stays_until(world: World, reason: &str, release: impl AsyncFnOnce(&World)) {
     world.delete();
     let says_why = |world: &World| {
         let errors = world.served.work().into_iter().filter_map(|item| item.last_error);

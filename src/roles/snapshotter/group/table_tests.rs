@@ -6,7 +6,7 @@ use tonic::Code;
 use super::fixtures::{
     BDEL, DRIVER, FIN, GROUP_UID, INTENT, MARK, asked, class, content, cut, given, marked, member, rules,
 };
-use crate::cluster::{SecretRef, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+use crate::cluster::{ObjectReference, SecretRef, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 use crate::csi::{RpcError, SnapshotLocks};
 use crate::process::Clock;
 use crate::roles::kit::Secret;
@@ -14,14 +14,15 @@ use crate::roles::kit::fixtures::merged;
 use crate::roles::snapshotter::content::attempt::{Failure, Operation, Progress};
 use crate::roles::snapshotter::content::decide::Phase;
 use crate::roles::snapshotter::content::decide::{next_step, phase};
-use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot, Needed};
+use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot};
 use crate::roles::snapshotter::content::facts::ClassView;
 use crate::roles::snapshotter::content::found::Found;
 use crate::roles::snapshotter::content::kind::Content as _;
+use crate::roles::snapshotter::content::needed::{Needed, User, WithPolicyDelete};
 use crate::roles::snapshotter::content::predicates::is_turned;
 use crate::roles::snapshotter::content::request::{NameRule, RequestRules, plan};
 use crate::roles::snapshotter::content::texts::told;
-use crate::roles::snapshotter::content::view::{Doomed, Known, Left, Rules, Step, View, Wait};
+use crate::roles::snapshotter::content::view::{Doomed, Known, Left, OwnerNeed, Rules, Step, View, Wait};
 
 /// What one decision is made from, and changed by a test.
 struct Case {
@@ -279,7 +280,14 @@ fn s25_texts_are_the_sidecars() {
 
 #[test]
 fn a_group_is_not_deleted_while_somebody_needs_one_of_its_snapshots() {
-    let needed = Needed { snapshot: "snap-2".into(), content: "theirs".into() };
+    let needed = Needed {
+        snapshot: "snap-2".into(),
+        content: "theirs".into(),
+        policy: Some("Retain".into()),
+        is_deleting: false,
+        user: User::None,
+        with_policy_delete: WithPolicyDelete::Stays,
+    };
     let going = || Case::of(cut(dt_bdel(json!({}))));
     let refused = going().with(|case| case.known.needed_member = Some(needed.clone()));
     assert_eq!(refused.next(), Step::Fail(Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone())));
@@ -288,6 +296,17 @@ fn a_group_is_not_deleted_while_somebody_needs_one_of_its_snapshots() {
     assert!(matches!(gone().next(), Step::TakeSnapshotTurns(_)));
     let needed = gone().with(|case| case.known.needed_member = Some(needed));
     assert_eq!(needed.next(), Step::Abandon(Left::MemberNeeded), "its content was removed by force");
+}
+
+#[test]
+fn whose_the_volume_snapshot_of_a_content_is_gets_read_before_the_group_is_deleted() {
+    let need = OwnerNeed { content: "uid".into(), snapshot: ObjectReference::default() };
+    let unread = |case: Case| case.with(|case| case.known.unread_owner = Some(need.clone())).next();
+    for case in [Case::of(cut(dt_bdel(json!({})))), gone()] {
+        assert_eq!(unread(case), Step::ReadOwner(need.clone()));
+    }
+    let retained = Case::of(cut(dt_bdel(json!({ "spec": { "deletionPolicy": "Retain" } }))));
+    assert_eq!(unread(retained), Step::Release, "nothing is deleted");
 }
 
 #[test]

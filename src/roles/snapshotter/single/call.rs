@@ -38,19 +38,24 @@ impl Driven for VolumeSnapshotContent {
         let Some(snapshot) = found else {
             return Ok(Done::failed(Operation::Ready, InvalidSnapshot::NotListed(handle.to_owned()).into()));
         };
-        match found::read(Some(snapshot), cx.scope.clock.wall()) {
-            Ok(mut found) => {
-                if found.group.is_some() {
-                    cx.memory.grouped.note(now.uid());
-                }
-                // Only of what we have not taken, the group may be one that the snapshot-controller knows.
-                if facts::given_handle(&*now.content).is_none() && !now.content.is_member() {
-                    found.group = None;
-                }
-                Ok(Done::Found(found))
-            }
-            Err(reason) => Ok(Done::failed(Operation::Ready, reason.into())),
+        let mut found = match found::read(Some(snapshot), cx.scope.clock.wall()) {
+            Ok(found) => found,
+            Err(reason) => return Ok(Done::failed(Operation::Ready, reason.into())),
+        };
+        if found.group.is_none() && facts::given_handle(&*now.content).is_some() {
+            found.group = match group_of(cx, state, handle).await? {
+                Ok(group) => group,
+                Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
+            };
         }
+        if found.group.is_some() {
+            cx.memory.grouped.note(now.uid());
+        }
+        // Only of what we have not taken, the group may be one that the snapshot-controller knows.
+        if facts::given_handle(&*now.content).is_none() && !now.content.is_member() {
+            found.group = None;
+        }
+        Ok(Done::Found(found))
     }
 
     async fn delete(client: &Client, doomed: &Doomed, secrets: HashMap<String, String>) -> Result<(), RpcError> {
@@ -60,6 +65,23 @@ impl Driven for VolumeSnapshotContent {
 }
 
 type Asked = Result<Option<Snapshot>, RpcError>;
+
+/// The group of a snapshot that was there before its content, where the answer about it names none: that of the content which lists it.
+/// Some drivers say it in lists alone (csi-driver-host-path).
+async fn group_of(
+    cx: &Context<VolumeSnapshotContent>,
+    state: &State,
+    handle: &str,
+) -> Result<Result<Option<String>, RpcError>, Stop> {
+    if let Some(group) = cx.listed_group(handle) {
+        return Ok(Ok(Some(group)));
+    }
+    if !(cx.rules.groups && cx.rules.gets && cx.rules.lists) {
+        return Ok(Ok(None));
+    }
+    let listed = list(cx, state, handle).await?;
+    Ok(listed.map(|snapshot| Some(snapshot?.group_snapshot_id).filter(|group| !group.is_empty())))
+}
 
 async fn get(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
     let client = cx.scope.driver.use_now()?;
