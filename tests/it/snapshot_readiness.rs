@@ -162,6 +162,31 @@ async fn s43_the_entry_of_the_snapshot_is_found_wherever_it_is_in_the_list() {
 }
 
 #[tokio::test]
+async fn a_snapshot_that_is_asked_for_by_its_id_is_found_however_the_driver_spells_the_id() {
+    let only = || Lie::SnapshotId("SPELLED".to_owned());
+    let several = || Lie::OtherSnapshots(vec!["first".to_owned(), "second".to_owned()]);
+    for (lacks, method, lie) in [
+        (Rpc::ListSnapshots, Method::GetSnapshot, only()),
+        (Rpc::GetSnapshot, Method::ListSnapshots, only()),
+        (Rpc::GetSnapshot, Method::ListSnapshots, several()),
+    ] {
+        let world = World::snapshotting(|profile| *profile = profile.clone().without(lacks)).await;
+        let _daemon = world.snapshotter(json!({})).await;
+        let handle = world.cut_behind("before");
+        world.driver().inject(Fault::on(method, Action::Lie(lie.clone())));
+        let (_, name) = pre_provisioned(&world, "bound", &handle, None).await;
+        let content = world.content_until(&name, "ready", is_ready).await;
+        assert_eq!(handle_in(&content), Some(handle.as_str()), "{lie:?}: the id stays the one that was asked for");
+        let told = world.told_reasons(CONTENT, &name).await;
+        if lie == several() {
+            world.told_on(CONTENT, &name, "SnapshotIdNotListed", "first is taken for it").await;
+        } else {
+            assert_eq!(told, Vec::<String>::new(), "{lie:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_slow_snapshot_that_was_there_before_is_looked_up_until_it_is_ready() {
     let world = World::snapshotting(|profile| profile.snapshots_wait = true).await;
     let _daemon = world.snapshotter(json!({})).await;

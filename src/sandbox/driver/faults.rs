@@ -213,6 +213,8 @@ pub enum Lie {
     EntryWithoutSnapshot,
     /// `ListSnapshots` begins with an entry of this ID, which was not requested and is not ready to use.
     AnotherSnapshotFirst(String),
+    /// The list has these snapshots, and no others.
+    OtherSnapshots(Vec<String>),
     /// `ListSnapshots` leaves out everything.
     OmitSnapshots,
     /// Each answer with a group has a snapshot without an ID.

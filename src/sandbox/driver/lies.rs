@@ -91,6 +91,15 @@ impl Answer for ListSnapshotsResponse {
                 };
                 self.entries.insert(0, list_snapshots_response::Entry { snapshot: Some(snapshot) });
             }
+            Lie::OtherSnapshots(ids) => {
+                let snapshot = |id: &String| crate::proto::Snapshot {
+                    snapshot_id: id.clone(),
+                    ready_to_use: true,
+                    ..crate::proto::Snapshot::default()
+                };
+                let entry = |id| list_snapshots_response::Entry { snapshot: Some(snapshot(id)) };
+                self.entries = ids.iter().map(entry).collect();
+            }
             Lie::TokenLoop => self.next_token = validate::first_page_token(),
             Lie::NoSnapshot => self.entries.iter_mut().for_each(|entry| entry.snapshot = None),
             _ => self.entries.iter_mut().for_each(|entry| distort_snapshot(&mut entry.snapshot, lie)),
@@ -373,6 +382,7 @@ mod tests {
         assert_eq!(ids(&Lie::OmitSnapshots), []);
         assert_eq!(ids(&Lie::EntryWithoutSnapshot), [None, id("s")]);
         assert_eq!(ids(&Lie::AnotherSnapshotFirst("t".to_owned())), [id("t"), id("s")]);
+        assert_eq!(ids(&Lie::OtherSnapshots(vec!["t".to_owned(), "u".to_owned()])), [id("t"), id("u")]);
         assert_eq!(ids(&Lie::NoSnapshot), [None]);
         assert_eq!(ids(&Lie::SnapshotId("u".to_owned())), [id("u")]);
         assert_ne!(distorted(&Lie::TokenLoop).next_token, "");

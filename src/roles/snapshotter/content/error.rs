@@ -54,9 +54,6 @@ pub enum InvalidSnapshot {
     /// The driver does not know the snapshot.
     #[error("can not find snapshot for snapshotID {0}")]
     NotListed(String),
-    /// The driver does not know the group.
-    #[error("can not find group snapshot for groupSnapshotID {0}")]
-    NoSuchGroup(String),
     /// The driver's answer does not say of which volume each snapshot of a group is.
     #[error("the driver's answer {0}")]
     OddMembers(String),
@@ -154,7 +151,7 @@ impl Reason for InvalidSnapshot {
             Self::NoSource => "NoSource",
             Self::Unbound => "Unbound",
             Self::Secret { .. } | Self::ListSecret(_) => "SecretReference",
-            Self::NotListed(_) | Self::NoSuchGroup(_) => "NotListed",
+            Self::NotListed(_) => "NotListed",
             Self::OddAnswer(_) | Self::OddMembers(_) => "OddAnswer",
             Self::OtherSnapshot { .. } => "OtherSnapshot",
             Self::NameTaken { .. } => "NameTaken",

@@ -283,6 +283,18 @@ impl<K: Content> Context<K> {
         self.warn(now, "SnapshotMaybeLeaked", &note);
     }
 
+    /// The driver was asked for one snapshot by its id, and has named several others.
+    pub(in crate::roles::snapshotter) fn report_other_id(&self, now: &Objects<K>, asked: &str, taken: &str, others: usize) {
+        let note = format!(
+            "the driver was asked for the {} {asked}, and answered with {taken} and {others} more, none of which has this id: {taken} is \
+             taken for it. Check that the {0} exists",
+            K::NAMES.word
+        );
+        if self.warn(now, &format!("{}IdNotListed", K::NAMES.reason), &note) {
+            warn!(asked, taken, others, "the driver has several snapshots for one id, and none with it");
+        }
+    }
+
     /// The driver may have taken a snapshot for the content, and cannot be asked which ones it has.
     pub(super) fn report_unlisted(&self, now: &Objects<K>) {
         let (word, name) = (K::NAMES.word, request::name(&*now.content, &self.rules.request));

@@ -92,7 +92,7 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
             InvalidSnapshot::ListSecret(_) => {
                 format!("failed to get secret reference for {word} content {name}: {reason}")
             }
-            InvalidSnapshot::NotListed(_) | InvalidSnapshot::NoSuchGroup(_) => listing(&reason.to_string()),
+            InvalidSnapshot::NotListed(_) => listing(&reason.to_string()),
             InvalidSnapshot::OddAnswer(_)
             | InvalidSnapshot::OddMembers(_)
             | InvalidSnapshot::OtherSnapshot { .. }

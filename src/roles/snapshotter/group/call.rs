@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use crate::cluster::VolumeGroupSnapshotContent;
 use crate::csi::{Client, RpcError};
 use crate::process::Clock;
-use crate::proto::{CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest};
+use crate::proto::{
+    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot,
+};
 use crate::roles::snapshotter::content::attempt::{Done, Operation, State};
 use crate::roles::snapshotter::content::call::{Answer, Driven, secrets_of};
 use crate::roles::snapshotter::content::context::{Context, Objects};
-use crate::roles::snapshotter::content::error::{InvalidSnapshot, Stop};
+use crate::roles::snapshotter::content::error::Stop;
 use crate::roles::snapshotter::content::facts;
 use crate::roles::snapshotter::content::kind::Content as _;
 use crate::roles::snapshotter::content::request::Request;
@@ -37,7 +39,8 @@ impl Driven for VolumeGroupSnapshotContent {
             secrets: secrets_of(state),
         };
         let answer = match cx.scope.term.during(client.get_volume_group_snapshot(request)).await? {
-            Ok(answer) => answer.group_snapshot,
+            // A driver may spell the id in its own way: what it answers with is what it was asked for.
+            Ok(answer) => answer.group_snapshot.map(|group| as_asked(group, handle)),
             Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
         };
         let wall = cx.scope.clock.wall();
@@ -47,8 +50,7 @@ impl Driven for VolumeGroupSnapshotContent {
             found::read_given(answer.as_ref(), wall)
         };
         Ok(match found {
-            Ok(found) if found.handle == handle => Done::Found(found),
-            Ok(_) => Done::failed(Operation::Ready, InvalidSnapshot::NoSuchGroup(handle.to_owned()).into()),
+            Ok(found) => Done::Found(found),
             Err(reason) => Done::failed(Operation::Ready, reason.into()),
         })
     }
@@ -62,4 +64,8 @@ impl Driven for VolumeGroupSnapshotContent {
         };
         client.delete_volume_group_snapshot(request).await.map(|_| ())
     }
+}
+
+fn as_asked(group: VolumeGroupSnapshot, handle: &str) -> VolumeGroupSnapshot {
+    VolumeGroupSnapshot { group_snapshot_id: handle.to_owned(), ..group }
 }

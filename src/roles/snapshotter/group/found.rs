@@ -19,7 +19,8 @@ pub(super) fn read(
     let found = read_given(group.as_ref(), now)?;
     let snapshots = group.map(|group| group.snapshots).unwrap_or_default();
     check(&snapshots, asked).map_err(InvalidSnapshot::OddMembers)?;
-    Ok(Found { members: snapshots.into_iter().map(member).collect(), ..found })
+    let members = snapshots.into_iter().map(|snapshot| member(snapshot, asked)).collect();
+    Ok(Found { members, ..found })
 }
 
 /// The same for a group that was there before its content, and whose snapshots are known from there.
@@ -44,7 +45,7 @@ fn check(snapshots: &[Snapshot], asked: &[String]) -> Result<(), String> {
         if id.is_empty() {
             return Err(format!("has a snapshot without snapshot_id, of volume {volume:?}"));
         }
-        if !asked.contains(volume) {
+        if asked_for(volume, asked).is_none() {
             return Err(format!("has snapshot {id:?} of volume {volume:?}, which was not asked for"));
         }
         if !seen.insert(id) {
@@ -54,9 +55,17 @@ fn check(snapshots: &[Snapshot], asked: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn member(snapshot: Snapshot) -> GroupMember {
+/// The volume among those that were asked for, whose id a driver may spell with other letters: upper case and lower case alone.
+fn asked_for<'a>(volume: &str, asked: &'a [String]) -> Option<&'a String> {
+    let mut alike = asked.iter().filter(|it| it.eq_ignore_ascii_case(volume));
+    let only = alike.next().filter(|_| alike.next().is_none());
+    asked.iter().find(|it| *it == volume).or(only)
+}
+
+fn member(snapshot: Snapshot, asked: &[String]) -> GroupMember {
+    let volume = asked_for(&snapshot.source_volume_id, asked).cloned();
     GroupMember {
-        volume_handle: snapshot.source_volume_id,
+        volume_handle: volume.unwrap_or(snapshot.source_volume_id),
         snapshot_handle: snapshot.snapshot_id,
         creation_time: nanoseconds(snapshot.creation_time, None),
         ready_to_use: Some(snapshot.ready_to_use),
@@ -107,6 +116,23 @@ mod tests {
         ] {
             let told = found(odd).unwrap_err().to_string();
             assert!(told.contains(says), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_volume_keeps_the_id_by_which_it_was_asked_for() {
+        for (answered, asked, expected) in [
+            ("V", &["v", "w"][..], Some("v")),
+            ("v", &["V", "v"], Some("v")),
+            ("v", &["V", "w"], Some("V")),
+            // Which one is meant?
+            ("vOl", &["VOL", "vol"], None),
+            ("", &["v"], None),
+        ] {
+            let asked: Vec<String> = asked.iter().map(|&it| it.to_owned()).collect();
+            let found = read(Some(group(vec![snapshot("s", answered)])), &asked, Timestamp::UNIX_EPOCH);
+            let found = found.map(|found| found.members[0].volume_handle.clone());
+            assert_eq!(found.ok().as_deref(), expected, "{answered} of {asked:?}");
         }
     }
 

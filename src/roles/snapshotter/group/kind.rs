@@ -119,10 +119,16 @@ impl Class for VolumeGroupSnapshotClass {
     }
 }
 
-/// What is stored, with readiness and size as the driver says by now.
+/// What is stored, with readiness and size as the driver says by now. A driver that spells the id of a snapshot in its own way is
+/// understood by the volume.
 fn refreshed(stored: &[GroupMember], found: &[GroupMember]) -> Vec<GroupMember> {
+    let of_volume = |volume: &str| {
+        let mut of_it = found.iter().filter(|found| found.volume_handle == volume);
+        of_it.next().filter(|_| of_it.next().is_none())
+    };
     let refreshed = |stored: &GroupMember| {
-        let news = found.iter().find(|found| found.snapshot_handle == stored.snapshot_handle);
+        let same = found.iter().find(|found| found.snapshot_handle == stored.snapshot_handle);
+        let news = same.or_else(|| of_volume(&stored.volume_handle));
         GroupMember {
             ready_to_use: news.and_then(|news| news.ready_to_use).or(stored.ready_to_use),
             restore_size: news.and_then(|news| news.restore_size).or(stored.restore_size),

@@ -56,6 +56,8 @@ fn s51_members_are_refreshed_while_the_group_is_not_ready() {
     assert_eq!(looked_up(stored(), false), None, "an idle look costs no write");
     assert_eq!(looked_up(Vec::new(), false), None, "an answer without members takes none away");
     let one_is_ready = vec![member("vol-2", "snap-2", true), member("vol-1", "snap-1", false)];
+    let spelled = vec![member("vol-2", "SNAP-2", true), member("vol-1", "snap-1", false)];
+    assert_eq!(looked_up(spelled, false), looked_up(one_is_ready.clone(), false), "the id stays as it was stored");
     let operations = operations(looked_up(one_is_ready, false));
     assert_eq!(operations.len(), 2);
     let list = operations[1]["value"].as_array().unwrap();

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use tracing::debug;
+
 use crate::cluster::VolumeSnapshotContent;
 use crate::csi::{Client, RpcError};
 use crate::process::Clock;
@@ -15,7 +17,7 @@ use crate::roles::snapshotter::content::kind::Content as _;
 use crate::roles::snapshotter::content::request::Request;
 use crate::roles::snapshotter::content::view::Doomed;
 
-use super::found;
+use super::found::{self, Listed, Match};
 
 impl Driven for VolumeSnapshotContent {
     async fn create(client: &Client, request: &Request, secrets: HashMap<String, String>, clock: Clock) -> Answer {
@@ -38,6 +40,7 @@ impl Driven for VolumeSnapshotContent {
         let Some(snapshot) = found else {
             return Ok(Done::failed(Operation::Ready, InvalidSnapshot::NotListed(handle.to_owned()).into()));
         };
+        let snapshot = told(cx, now, snapshot, handle);
         let mut found = match found::read(Some(snapshot), cx.scope.clock.wall()) {
             Ok(found) => found,
             Err(reason) => return Ok(Done::failed(Operation::Ready, reason.into())),
@@ -64,7 +67,23 @@ impl Driven for VolumeSnapshotContent {
     }
 }
 
-type Asked = Result<Option<Snapshot>, RpcError>;
+type Asked = Result<Option<Match>, RpcError>;
+
+/// The snapshot that was asked for, under the id by which it was asked for.
+fn told(
+    cx: &Context<VolumeSnapshotContent>,
+    now: &Objects<VolumeSnapshotContent>,
+    found: Match,
+    asked: &str,
+) -> Snapshot {
+    let Match { snapshot, others } = found;
+    if others > 0 {
+        cx.report_other_id(now, asked, &snapshot.snapshot_id, others);
+    } else if snapshot.snapshot_id != asked {
+        debug!(asked, answered = snapshot.snapshot_id, "the driver spells the id of the snapshot in its own way");
+    }
+    Snapshot { snapshot_id: asked.to_owned(), ..snapshot }
+}
 
 /// The group of a snapshot that was there before its content, where the answer about it names none: that of the content which lists it.
 /// Some drivers say it in lists alone (csi-driver-host-path).
@@ -80,19 +99,19 @@ async fn group_of(
         return Ok(Ok(None));
     }
     let listed = list(cx, state, handle).await?;
-    Ok(listed.map(|snapshot| Some(snapshot?.group_snapshot_id).filter(|group| !group.is_empty())))
+    Ok(listed.map(|found| Some(found?.snapshot.group_snapshot_id).filter(|group| !group.is_empty())))
 }
 
 async fn get(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
     let client = cx.scope.driver.use_now()?;
     let request = GetSnapshotRequest { snapshot_id: handle.to_owned(), secrets: secrets_of(state) };
     let answer = cx.scope.term.during(client.get_snapshot(request)).await?;
-    Ok(answer.map(|answer| answer.snapshot.filter(|snapshot| snapshot.snapshot_id == handle)))
+    Ok(answer.map(|answer| answer.snapshot.map(Match::only)))
 }
 
-/// Follows the pages until one has the id. A driver that repeats a token has no more of them.
+/// Follows the pages until one has just this id. A driver that repeats a token has no more of them.
 async fn list(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
-    let (mut token, mut seen) = (String::new(), BTreeSet::new());
+    let (mut token, mut seen, mut listed) = (String::new(), BTreeSet::new(), Listed::default());
     loop {
         let client = cx.scope.driver.use_now()?;
         let request = ListSnapshotsRequest {
@@ -105,12 +124,11 @@ async fn list(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) 
             Ok(page) => page,
             Err(error) => return Ok(Err(error)),
         };
-        let mut snapshots = page.entries.into_iter().filter_map(|entry| entry.snapshot);
-        if let Some(found) = snapshots.find(|snapshot| snapshot.snapshot_id == handle) {
+        if let Some(found) = listed.add(page.entries, handle) {
             return Ok(Ok(Some(found)));
         }
         if page.next_token.is_empty() || !seen.insert(page.next_token.clone()) {
-            return Ok(Ok(None));
+            return Ok(Ok(listed.first()));
         }
         token = page.next_token;
     }
