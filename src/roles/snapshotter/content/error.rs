@@ -36,8 +36,13 @@ pub enum InvalidSnapshot {
     #[error("the content names no volume to take a snapshot of")]
     NoSource,
     /// The content belongs to no `VolumeSnapshot`, of whose uid the snapshot's name is made.
-    #[error("the content refers to nothing by its uid, of which the name is made")]
-    Unbound,
+    #[error("cannot create {of}. {} content {content} not bound to a {of}", capitalised(.of))]
+    Unbound {
+        /// What is taken.
+        of: &'static str,
+        /// The content.
+        content: String,
+    },
     /// The annotations of the content do not name a secret.
     #[error("cannot retrieve secrets for {of} content \"{content}\", err: {fault}")]
     Secret {
@@ -105,6 +110,11 @@ pub enum InvalidSnapshot {
     Replaced(String),
 }
 
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
 /// Why an attempt at a content failed.
 pub type ContentError = AttemptError<InvalidSnapshot>;
 /// Why a step ended the attempt.
@@ -149,7 +159,7 @@ impl Reason for InvalidSnapshot {
             Self::ClassUnread(..) => "ClassUnreadable",
             Self::UnknownParameter(_) => "Parameters",
             Self::NoSource => "NoSource",
-            Self::Unbound => "Unbound",
+            Self::Unbound { .. } => "Unbound",
             Self::Secret { .. } | Self::ListSecret(_) => "SecretReference",
             Self::NotListed(_) => "NotListed",
             Self::OddAnswer(_) | Self::OddMembers(_) => "OddAnswer",

@@ -128,7 +128,7 @@ pub fn plan<K: Content>(
         None => {
             let uid = content.owner().uid.as_str();
             if uid.is_empty() {
-                return Err(InvalidSnapshot::Unbound);
+                return Err(InvalidSnapshot::Unbound { of: K::NAMES.word, content: content.meta().name.to_string() });
             }
             let (parameters, class) = of_class(content, class, rules)?;
             let name = rules.names.name(uid);
@@ -227,7 +227,8 @@ mod tests {
         let unread = plan(&content(json!({})), ClassView::Unread("fast", "no right"), &request_rules());
         assert_eq!(unread, Err(InvalidSnapshot::ClassUnread(CLASSES, "fast".into(), "no right".into())));
         let unbound = content(json!({ "spec": { "volumeSnapshotRef": { "uid": null } } }));
-        assert_eq!(plan(&unbound, ClassView::Ours(&class(json!({}))), &request_rules()), Err(InvalidSnapshot::Unbound));
+        let of_nobody = InvalidSnapshot::Unbound { of: "snapshot", content: "content-1".into() };
+        assert_eq!(plan(&unbound, ClassView::Ours(&class(json!({}))), &request_rules()), Err(of_nobody));
     }
 
     #[test]

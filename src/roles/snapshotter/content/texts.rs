@@ -75,8 +75,14 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
     let (name, word, looked_up) = (&*content.meta().name, K::NAMES.word, K::NAMES.looked_up);
     let taking = |text: &str| format!("failed to take {word} of {}: {}", volumes(content), quoted(text));
     let listing = |text: &str| format!("failed to list {word} for {looked_up} {name}: {}", quoted(text));
-    let input =
-        |text: &str| format!("failed to get input parameters to create {word} for content {name}: {}", quoted(text));
+    let input = |text: &str| {
+        format!("failed to get input parameters to create {word} for {looked_up} {name}: {}", quoted(text))
+    };
+    // A snapshot of a group is looked up with the secret of its own annotations.
+    let is_member = !K::NAMES.is_group && facts::group_handle(content).is_some();
+    let annotated = |text: &str| format!("failed to get credentials from annotation for {word} content {name}: {text}");
+    let is_asked_by_id =
+        facts::given_handle(content).is_some() || (K::IS_ASKED_BY_ID && facts::stored_handle(content).is_some());
     match error {
         AttemptError::Driver(failed) if failed.method.ends_with(K::NAMES.call) => taking(&failed.to_string()),
         AttemptError::Driver(failed) => listing(&failed.to_string()),
@@ -93,18 +99,26 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
                 format!("failed to get secret reference for {word} content {name}: {reason}")
             }
             InvalidSnapshot::NotListed(_) => listing(&reason.to_string()),
+            InvalidSnapshot::OddAnswer(_) | InvalidSnapshot::OddMembers(_) | InvalidSnapshot::Unsupported { .. }
+                if is_asked_by_id =>
+            {
+                listing(&reason.to_string())
+            }
             InvalidSnapshot::OddAnswer(_)
             | InvalidSnapshot::OddMembers(_)
             | InvalidSnapshot::OtherSnapshot { .. }
             | InvalidSnapshot::NameTaken { .. }
+            | InvalidSnapshot::Unbound { .. }
             | InvalidSnapshot::Unsupported { .. } => taking(&reason.to_string()),
+            InvalidSnapshot::Secret { .. } if is_member => annotated(&reason.to_string()),
             _ => input(&reason.to_string()),
         },
         AttemptError::Op(failed) if error.is_of(LOAD_LIST_SECRET) => {
             format!("failed to get credentials for {word} content {name}: {}", cause(failed))
         }
         AttemptError::Op(failed) if is_of_secret(error) => {
-            input(&format!("cannot get credentials for {word} content \"{name}\": {}", cause(failed)))
+            let text = format!("cannot get credentials for {word} content \"{name}\": {}", cause(failed));
+            if is_member { annotated(&text) } else { input(&text) }
         }
         AttemptError::Op(_) | AttemptError::Unseen(..) | AttemptError::Endless(_) => error.message(),
     }
@@ -191,6 +205,12 @@ mod tests {
                 ),
             ),
             (
+                InvalidSnapshot::Unbound { of: "snapshot", content: "content-1".into() }.into(),
+                "Failed to create snapshot: failed to take snapshot of the volume vol-1: \"cannot create snapshot. Snapshot \
+                 content content-1 not bound to a snapshot\""
+                    .to_owned(),
+            ),
+            (
                 InvalidSnapshot::UnknownParameter("csi.storage.k8s.io/x".into()).into(),
                 "Failed to create snapshot: failed to remove CSI Parameters of prefixed keys: found unknown parameter key \
                  \"csi.storage.k8s.io/x\" with reserved namespace csi.storage.k8s.io/"
@@ -199,6 +219,17 @@ mod tests {
         ] {
             assert_eq!(of(error), expected);
         }
+    }
+
+    #[test]
+    fn the_texts_of_a_snapshot_of_a_group_are_the_sidecars_byte_for_byte() {
+        let member = cut(json!({ "status": { "volumeGroupSnapshotHandle": "group-1" } }));
+        let fault = InvalidSnapshot::Secret { of: "snapshot", content: "content-1".into(), fault: SecretFault::Half };
+        assert_eq!(
+            told(&member, Operation::Ready, &fault.into()).unwrap().1,
+            "Failed to check and update snapshot content: failed to get credentials from annotation for snapshot content \
+             content-1: cannot retrieve secrets for snapshot content \"content-1\", err: secret name or namespace not specified"
+        );
     }
 
     #[test]

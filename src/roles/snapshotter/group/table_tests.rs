@@ -23,6 +23,7 @@ use crate::roles::snapshotter::content::predicates::is_turned;
 use crate::roles::snapshotter::content::request::{NameRule, RequestRules, plan};
 use crate::roles::snapshotter::content::texts::told;
 use crate::roles::snapshotter::content::view::{Doomed, Known, Left, OwnerNeed, Rules, Step, View, Wait};
+use crate::roles::snapshotter::secrets::SecretFault;
 
 /// What one decision is made from, and changed by a test.
 struct Case {
@@ -276,6 +277,77 @@ fn s25_texts_are_the_sidecars() {
     let failure = Failure { operation: Operation::Create, error: create, is_final: true, is_recorded: false };
     let refused = Case::of(marked(json!({}))).with(|case| case.progress.failure = Some(failure));
     assert_eq!(refused.next(), Step::Unmark { keep_intent: false });
+}
+
+/// All that section 8 of the spec has of groups, and what it says of snapshots in the words of groups.
+#[test]
+fn s25_the_texts_about_the_objects_of_a_group_are_the_sidecars_byte_for_byte() {
+    let name = || "content-1".to_owned();
+    let classes = "volumegroupsnapshotclass.groupsnapshot.storage.k8s.io";
+    let half = || InvalidSnapshot::Secret { of: "group snapshot", content: name(), fault: SecretFault::Half };
+    let create = "Failed to create group snapshot: ";
+    let input = format!(
+        "{create}failed to get input parameters to create group snapshot for group snapshot content content-1: "
+    );
+    let check = "Failed to check and update group snapshot content: ";
+    let of = |content: &VolumeGroupSnapshotContent, operation, reason: InvalidSnapshot| {
+        told(content, operation, &reason.into()).unwrap()
+    };
+    for (reason, expected) in [
+        (
+            InvalidSnapshot::NoClass { of: "group snapshot", content: name() },
+            format!("{input}\"failed to take group snapshot content-1 without a group snapshot class\""),
+        ),
+        (InvalidSnapshot::ClassMissing(classes, "fast".into()), format!("{input}\"{classes} \\\"fast\\\" not found\"")),
+        (
+            half(),
+            format!(
+                "{input}\"cannot retrieve secrets for group snapshot content \\\"content-1\\\", err: secret name or namespace not \
+                 specified\""
+            ),
+        ),
+        (
+            InvalidSnapshot::UnknownParameter("csi.storage.k8s.io/x".into()),
+            format!(
+                "{create}failed to remove CSI Parameters of prefixed keys: found unknown parameter key \"csi.storage.k8s.io/x\" with \
+                 reserved namespace csi.storage.k8s.io/"
+            ),
+        ),
+        (
+            InvalidSnapshot::Unbound { of: "group snapshot", content: name() },
+            format!(
+                "{create}failed to take group snapshot of the volumes [vol-2 vol-1]: \"cannot create group snapshot. Group snapshot \
+                 content content-1 not bound to a group snapshot\""
+            ),
+        ),
+    ] {
+        assert_eq!(
+            of(&content(json!({})), Operation::Create, reason),
+            ("GroupSnapshotCreationFailed".into(), expected)
+        );
+    }
+    for (reason, expected) in [
+        (
+            InvalidSnapshot::ListClassMissing(classes, "fast".into()),
+            format!("failed to get group snapshot class fast for group snapshot content content-1: {classes} \"fast\" not found"),
+        ),
+        (
+            InvalidSnapshot::ListSecret(SecretFault::Half),
+            "failed to get secret reference for group snapshot content content-1: secret name or namespace not specified".into(),
+        ),
+        (
+            InvalidSnapshot::OddAnswer("group_snapshot"),
+            "failed to list group snapshot for group snapshot content content-1: \"the driver's answer has no group_snapshot\"".into(),
+        ),
+    ] {
+        let expected = ("GroupSnapshotContentCheckandUpdateFailed".to_owned(), format!("{check}{expected}"));
+        for content in [given(json!({})), cut(json!({}))] {
+            assert_eq!(of(&content, Operation::Ready, reason.clone()), expected);
+        }
+    }
+    let (reason, text) = of(&cut(json!({})), Operation::Delete, half());
+    assert_eq!(reason, "GroupSnapshotDeleteError");
+    assert!(text.starts_with("Failed to get snapshot credentials: "), "{text}");
 }
 
 #[test]
