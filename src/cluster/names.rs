@@ -87,6 +87,8 @@ pub const LABEL_MANAGED_BY: &str = "snapshot.storage.kubernetes.io/managed-by";
 pub const ANNOTATION_SNAPSHOTTING: &str = "csi-control-plane.io/snapshotting";
 /// On a `VolumeSnapshotContent`: the uid that it had when the driver was first called for it. It stays, so that a copy is known.
 pub const ANNOTATION_CONTENT_UID: &str = "csi-control-plane.io/content-uid";
+/// On the content of a group: the driver's ids of its snapshots, where the answer did not say of which volumes they are. A JSON list.
+pub const ANNOTATION_UNLISTED_MEMBERS: &str = "csi-control-plane.io/unlisted-members";
 /// On a `VolumeSnapshotContent`: the driver's id of the group that it was taken in.
 pub const ANNOTATION_GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
 /// On a `VolumeGroupSnapshotContent`: the driver was called for the group, and its final answer is not saved yet.
@@ -171,6 +173,7 @@ pub const GROUP_CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_GROUP_SECRET_NAMESPACE,
     ANNOTATION_SNAPSHOTTING,
     ANNOTATION_CONTENT_UID,
+    ANNOTATION_UNLISTED_MEMBERS,
 ];
 
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.

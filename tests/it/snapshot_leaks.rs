@@ -324,6 +324,26 @@ async fn l12_of_a_driver_that_lists_nothing_the_name_of_what_may_be_left_is_told
 }
 
 #[tokio::test]
+async fn s43_a_snapshot_of_which_no_answer_has_the_id_keeps_no_content_and_what_may_be_left_is_named() {
+    for lie in [Lie::NoSnapshot, Lie::EmptySnapshotId] {
+        let world = World::snapshotting(|_| {}).await;
+        let _daemon = world.snapshotter(json!({})).await;
+        world.driver().inject(cutting(Action::Lie(lie)));
+        let cut = world.cut_anew("cut").await;
+        world.content_until(&cut.content, "told why", |it| error_in(it).contains("the driver's answer has no ")).await;
+        let uid = world.look(CONTENT, &cut.content).await["metadata"]["uid"].as_str().unwrap().to_owned();
+        let (left, _) = world.driver().snapshot_named(&cut.name).unwrap();
+        world.delete_snapshot(&cut).await;
+        world.cut_gone(&cut).await;
+        let named = |events: &[k8s_openapi::api::core::v1::Event]| {
+            events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &left))
+        };
+        world.events_until(&uid, "what may be left", named).await;
+        assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+    }
+}
+
+#[tokio::test]
 async fn a_mark_that_a_person_takes_off_ends_the_story() {
     let world = World::snapshotting(|_| {}).await;
     let first = world.daemon_on("first", snapshotter(slow())).await;

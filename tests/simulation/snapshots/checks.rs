@@ -23,6 +23,8 @@ pub(super) const LOST: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bei
 pub(super) const INTENT: &str = "csi-control-plane.io/snapshotting";
 /// It stays when the request leaves.
 const OF_UID: &str = "csi-control-plane.io/content-uid";
+/// The snapshots of a group whose status cannot list them.
+const UNLISTED: &str = "csi-control-plane.io/unlisted-members";
 /// The group that a content is a member of.
 pub(super) const MEMBER: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
 pub(super) const HANDLE: &str = "/status/snapshotHandle";
@@ -347,7 +349,7 @@ pub(super) fn foreign(object: &Value) -> Value {
     for member in ["resourceVersion", "generation", "managedFields"] {
         take(&mut object, "/metadata", member);
     }
-    for key in [MARK, groups::MARK, INTENT, OF_UID] {
+    for key in [MARK, groups::MARK, INTENT, OF_UID, UNLISTED] {
         take(&mut object, "/metadata/annotations", key);
     }
     if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {

@@ -78,6 +78,13 @@ impl Play {
                 let wiped = json!({ MARK: null, INTENT: null, "example.com/seen": "yes" });
                 self.patch_a_group_content(json!({ "metadata": { "annotations": wiped } }));
             }
+            16 => {
+                // The answer does not say of which volume a snapshot is.
+                let odd = Action::Lie(Lie::MemberOf("stranger".to_owned()));
+                let method = [Method::CreateVolumeGroupSnapshot, Method::GetVolumeGroupSnapshot];
+                let method = method[usize::from(self.member_rng.random_bool(0.3))];
+                self.testbed.driver.inject(Fault::on(method, odd).times(self.member_rng.random_range(1..=2)));
+            }
             15 if self.setting.is_rough => {
                 let theirs = json!({ "annotations": { "example.com/a": "b" }, "labels": { "example.com/l": "m" } });
                 self.patch_a_group_content(json!({ "metadata": theirs }));

@@ -106,11 +106,18 @@ pub(super) async fn create<K: Driven>(
             tell_of_group(cx, now, &found);
             // A group's handle in the status would make the snapshot-controller look for a group that is none of its own.
             found.group = None;
+            if let Some(odd) = &found.odd {
+                warn!(
+                    group = found.handle,
+                    odd = odd.why,
+                    "the driver has taken the group, and its answer cannot be used"
+                );
+            }
             cx.memory.answered(now.uid(), &found);
             cx.report_resumed(now, "created");
             Ok(Done::Found(found))
         }
-        Ok(Err(reason)) => Ok(Done::failed(operation, reason.into())),
+        Ok(Err(reason)) => Ok(nameless(cx, now, operation, reason)),
         Err(error) => {
             let done = refused(cx, now, asked, operation, error);
             if is_repeated && matches!(&done, Done::Failed(failure) if failure.is_final) {
@@ -175,6 +182,23 @@ fn refused<K: Driven>(cx: &Context<K>, now: &Objects<K>, asked: &Asked, operatio
         }
     }
     Done::Failed(Failure { operation, error: error.into(), is_final, is_recorded: false })
+}
+
+/// The driver says that it is done, and not what it has done: there may be a snapshot of unknown id. The driver is asked again as long
+/// as the snapshot is wanted. A content that is being deleted goes, and its user is told where to look.
+fn nameless<K: Driven>(cx: &Context<K>, now: &Objects<K>, operation: Operation, reason: InvalidSnapshot) -> Done {
+    if operation == Operation::Ready {
+        return Done::failed(operation, reason.into());
+    }
+    cx.memory.doubtful.note(now.uid());
+    let is_final = !now.exists || (facts::is_deleting(&*now.content) && facts::has_lost_owner(&*now.content));
+    if is_final && now.exists {
+        cx.memory.refused.note(now.uid());
+    } else if is_final {
+        cx.report_unlisted(now);
+        cx.memory.settle(now.uid());
+    }
+    Done::Failed(Failure { operation, error: reason.into(), is_final, is_recorded: false })
 }
 
 fn tell_of_group<K: Driven>(cx: &Context<K>, now: &Objects<K>, found: &Found) {

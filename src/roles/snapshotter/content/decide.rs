@@ -23,6 +23,7 @@ use super::kind::{Class, Content};
 use super::look_up::{self, LookUp};
 use super::status;
 use super::view::{Kept, Rules, Step, View, Wait};
+use super::writes;
 use super::{create, delete, orphan};
 
 /// The row of spec 4.1 that a content is at.
@@ -156,6 +157,11 @@ fn record<K: Content>(view: &View<'_, K>, found: &Found) -> Option<Step> {
         let reason = InvalidSnapshot::OtherSnapshot { stored, answered };
         return Some(Step::Fail(Operation::Ready, reason));
     }
+    // The status offers a group for deletion as soon as it has the id.
+    let unlisted = found.odd.as_ref().filter(|odd| writes::listing(content, &odd.members).is_some());
+    if let Some(odd) = unlisted {
+        return Some(Step::ListMembers(odd.members.clone()));
+    }
     if status::filled(content, found).is_some() {
         return Some(Step::Save(found.clone()));
     }
@@ -163,7 +169,12 @@ fn record<K: Content>(view: &View<'_, K>, found: &Found) -> Option<Step> {
     // The request is what the next look asks, unless that asks by the id.
     let keep_intent = !found.is_ready && !K::IS_ASKED_BY_ID;
     let is_over = !keep_intent && facts::has_intent(content);
-    (is_marked || is_over).then_some(Step::Unmark { keep_intent })
+    if is_marked || is_over {
+        return Some(Step::Unmark { keep_intent });
+    }
+    // The members of a group that is to be deleted are needed no more.
+    let odd = found.odd.as_ref().filter(|_| !(facts::is_deleting(content) && facts::has_lost_owner(content)))?;
+    Some(Step::Fail(Operation::Ready, InvalidSnapshot::OddMembers(odd.why.clone())))
 }
 
 /// Row 7: no call is ever made again until the deletion.

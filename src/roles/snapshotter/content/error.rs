@@ -140,6 +140,9 @@ pub const READ_OWNER: Op =
     Op("cannot see whether the group owns the VolumeSnapshot of a content that names one of its snapshots");
 /// The content is read again after a conflict.
 pub const REFRESH: Op = Op("cannot read the content again after a conflict");
+/// The ids of snapshots that the status cannot list go into an annotation.
+pub const LIST_MEMBERS: Op =
+    Op("the driver has answered, but the snapshots of the group could not be noted on the content");
 /// The driver's answer goes into the status.
 pub const SAVE: Op = Op("the driver has answered, but the status of the content could not be updated");
 /// The marks of a call that is answered leave the content.

@@ -21,12 +21,24 @@ pub struct Found {
     pub group: Option<String>,
     /// Of a group, its snapshots.
     pub members: Vec<GroupMember>,
+    /// What cannot be used of the answer. The rest has the id, so that it can be deleted.
+    pub odd: Option<Odd>,
+}
+
+/// A group of which the driver's answer does not say which snapshot is of which volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Odd {
+    /// What is wrong.
+    pub why: String,
+    /// The ids of its snapshots, if the answer has them all: the driver may want them for the deletion.
+    pub members: Vec<String>,
 }
 
 impl Found {
     /// Of a group, the ids of its snapshots.
     pub fn member_ids(&self) -> Vec<String> {
-        self.members.iter().map(|member| member.snapshot_handle.clone()).collect()
+        let members = self.members.iter().map(|member| member.snapshot_handle.clone());
+        members.chain(self.odd.iter().flat_map(|odd| odd.members.clone())).collect()
     }
 }
 

@@ -111,6 +111,11 @@ pub trait Content: Cached {
         Vec::new()
     }
 
+    /// Those of an answer of the driver that the status could not list.
+    fn unlisted_members(&self) -> Option<Vec<String>> {
+        None
+    }
+
     /// What the status is to say of an answer besides handle and readiness, as far as it does not.
     fn learnt(&self, found: &Found) -> Vec<(&'static str, Value)>;
 

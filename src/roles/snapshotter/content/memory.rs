@@ -85,7 +85,8 @@ pub struct Memory<K> {
     pub confirmed: UidSet,
     /// Contents that an earlier term has left without an answer.
     pub resumed: UidSet,
-    /// Contents for which the driver was asked without an answer, and then refused: a snapshot may be left over.
+    /// Contents for which the driver was asked without an answer, and then refused, or was done without an id: a snapshot may be left
+    /// over.
     pub doubtful: UidSet,
     /// Contents whose last look has no answer. The look is the call that takes the snapshot, and the driver may still work on it.
     pub late: UidSet,

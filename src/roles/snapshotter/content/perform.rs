@@ -14,8 +14,8 @@ use super::attempt::{Done, Operation, State};
 use super::call::{self, Driven};
 use super::context::{Context, Objects};
 use super::error::{
-    BEGIN, CLEAR, CONFIRM, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET,
-    RECORD_ERROR, RELEASE, SAVE, Stop, UNMARK,
+    BEGIN, CLEAR, CONFIRM, ContentError, InvalidSnapshot, LIST_MEMBERS, LOAD_DELETION_SECRET, LOAD_LIST_SECRET,
+    LOAD_SECRET, RECORD_ERROR, RELEASE, SAVE, Stop, UNMARK,
 };
 use super::facts;
 use super::found::Found;
@@ -87,6 +87,10 @@ pub(super) async fn perform<K: Driven>(
         Step::Create(asked) => call::create(cx, now, state, &asked, attempt).await,
         Step::Assume(handle) => Ok(call::assume(cx, now, handle)),
         Step::LookUp(handle) => K::look_up(cx, now, state, &handle).await,
+        Step::ListMembers(members) => match writes::listing(&*now.content, &members) {
+            Some(patch) => patch_content(cx, now, &patch, LIST_MEMBERS).await,
+            None => Ok(Done::Nothing),
+        },
         Step::Save(found) => save(cx, now, &found).await,
         Step::Unmark { keep_intent } => unmark(cx, now, keep_intent).await,
         Step::RecordError => record_error(cx, now, state).await,

@@ -275,7 +275,7 @@ impl<K: Content> Context<K> {
     /// The driver has snapshots of the content's volume that no content names, and may have taken one of them for this content.
     pub(super) fn report_leftovers(&self, now: &Objects<K>, volume: &str, snapshots: &[String]) {
         let note = format!(
-            "the driver did not answer a request for a snapshot of volume {volume}, and refused the next one. No \
+            "the driver was asked for a snapshot of volume {volume}, and never said whether it has it, or by which id. No \
              VolumeSnapshotContent has these snapshots of the volume, and one of them may be left over: {}. Nothing was deleted",
             snapshots.join(", ")
         );
@@ -284,7 +284,13 @@ impl<K: Content> Context<K> {
     }
 
     /// The driver was asked for one snapshot by its id, and has named several others.
-    pub(in crate::roles::snapshotter) fn report_other_id(&self, now: &Objects<K>, asked: &str, taken: &str, others: usize) {
+    pub(in crate::roles::snapshotter) fn report_other_id(
+        &self,
+        now: &Objects<K>,
+        asked: &str,
+        taken: &str,
+        others: usize,
+    ) {
         let note = format!(
             "the driver was asked for the {} {asked}, and answered with {taken} and {others} more, none of which has this id: {taken} is \
              taken for it. Check that the {0} exists",
@@ -299,8 +305,8 @@ impl<K: Content> Context<K> {
     pub(super) fn report_unlisted(&self, now: &Objects<K>) {
         let (word, name) = (K::NAMES.word, request::name(&*now.content, &self.rules.request));
         let note = format!(
-            "the driver did not answer a request for the {word} {name} of {}, and refused the next one. It may be left over, and the \
-             driver cannot be asked: look for that name at the storage. Nothing was deleted",
+            "the driver was asked for the {word} {name} of {}, and never said whether it has it, or by which id. It may be left over, and \
+             the driver cannot be asked: look for that name at the storage. Nothing was deleted",
             now.content.sources().join(", ")
         );
         warn!(name, kind = word, "a snapshot may be left over at the driver");

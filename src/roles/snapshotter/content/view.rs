@@ -56,7 +56,7 @@ pub struct Known {
     /// The snapshot is of a group: that is being deleted as well, or the driver has refused to delete the snapshot by itself, and an
     /// answer has said so.
     pub is_of_group: bool,
-    /// The driver was asked without an answer, and then refused: a snapshot may be left over.
+    /// The driver was asked without an answer, and then refused, or was done without an id: a snapshot may be left over.
     pub is_doubtful: bool,
     /// The last look, which is the call that takes the snapshot, has no answer.
     pub is_late: bool,
@@ -141,6 +141,8 @@ pub enum Step {
     Assume(String),
     /// `GetSnapshot`, `ListSnapshots`, `GetVolumeGroupSnapshot`.
     LookUp(String),
+    /// Note the ids of a group's snapshots on the content, whose status cannot list them.
+    ListMembers(Vec<String>),
     /// P2.
     Save(Found),
     /// P3.

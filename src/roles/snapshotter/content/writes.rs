@@ -56,6 +56,16 @@ pub fn begun<K: Content>(content: &K, intent: &str) -> Option<Patch> {
     guarded(meta, operations)
 }
 
+/// The content says which snapshots its group has, before the status has the group's id. `None`: it does.
+pub fn listing<K: Content>(content: &K, members: &[String]) -> Option<Patch> {
+    if members.is_empty() || content.unlisted_members().is_some_and(|listed| listed == members) {
+        return None;
+    }
+    let map = content.meta().annotations.is_none().then(|| add(ANNOTATIONS, &json!({})));
+    let list = add(&annotation(names::ANNOTATION_UNLISTED_MEMBERS), &json!(json!(members).to_string()));
+    guarded(content.meta(), map.into_iter().chain([list]).collect())
+}
+
 /// P3: the content no longer says that the driver is called, nor, unless `keep_intent`, what it was asked. `None`: it does not. Its uid
 /// stays on it, so that a copy of it is known for one ever after.
 pub fn unmarked<K: Content>(content: &K, keep_intent: bool) -> Option<Patch> {

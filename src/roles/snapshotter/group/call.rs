@@ -6,13 +6,15 @@ use crate::cluster::VolumeGroupSnapshotContent;
 use crate::csi::{Client, RpcError};
 use crate::process::Clock;
 use crate::proto::{
-    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot,
+    CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
+    VolumeGroupSnapshot,
 };
 use crate::roles::snapshotter::content::attempt::{Done, Operation, State};
 use crate::roles::snapshotter::content::call::{Answer, Driven, secrets_of};
 use crate::roles::snapshotter::content::context::{Context, Objects};
-use crate::roles::snapshotter::content::error::Stop;
+use crate::roles::snapshotter::content::error::{InvalidSnapshot, Stop};
 use crate::roles::snapshotter::content::facts;
+use crate::roles::snapshotter::content::found::Found;
 use crate::roles::snapshotter::content::kind::Content as _;
 use crate::roles::snapshotter::content::request::Request;
 use crate::roles::snapshotter::content::view::Doomed;
@@ -50,6 +52,10 @@ impl Driven for VolumeGroupSnapshotContent {
             found::read_given(answer.as_ref(), wall)
         };
         Ok(match found {
+            // Its id is stored already.
+            Ok(Found { odd: Some(odd), .. }) => {
+                Done::failed(Operation::Ready, InvalidSnapshot::OddMembers(odd.why).into())
+            }
             Ok(found) => Done::Found(found),
             Err(reason) => Done::failed(Operation::Ready, reason.into()),
         })

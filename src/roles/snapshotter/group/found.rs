@@ -7,10 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use crate::cluster::GroupMember;
 use crate::proto::{Snapshot, VolumeGroupSnapshot};
 use crate::roles::snapshotter::content::error::InvalidSnapshot;
-use crate::roles::snapshotter::content::found::{Found, is_time, nanoseconds, size};
+use crate::roles::snapshotter::content::found::{Found, Odd, is_time, nanoseconds, size};
 
 /// Reads an answer about snapshots of the volumes `asked`. A time that is missing is the answer's own for the group, and none for its
-/// snapshots. What cannot be told apart, or was not asked for, is no answer: nothing of it is stored.
+/// snapshots. Snapshots that cannot be told apart, or were not asked for, are not stored as members; the group has them all the same, and
+/// is not ready to use.
 pub(super) fn read(
     group: Option<VolumeGroupSnapshot>,
     asked: &[String],
@@ -18,7 +19,10 @@ pub(super) fn read(
 ) -> Result<Found, InvalidSnapshot> {
     let found = read_given(group.as_ref(), now)?;
     let snapshots = group.map(|group| group.snapshots).unwrap_or_default();
-    check(&snapshots, asked).map_err(InvalidSnapshot::OddMembers)?;
+    if let Err(why) = check(&snapshots, asked) {
+        let odd = Some(Odd { why, members: ids(&snapshots) });
+        return Ok(Found { is_ready: false, odd, ..found });
+    }
     let members = snapshots.into_iter().map(|snapshot| member(snapshot, asked)).collect();
     Ok(Found { members, ..found })
 }
@@ -53,6 +57,13 @@ fn check(snapshots: &[Snapshot], asked: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The ids of all snapshots, or none: a driver refuses to delete a group of which only some are named.
+fn ids(snapshots: &[Snapshot]) -> Vec<String> {
+    let ids: BTreeSet<&String> = snapshots.iter().map(|snapshot| &snapshot.snapshot_id).collect();
+    let are_all = ids.len() == snapshots.len() && ids.iter().all(|id| !id.is_empty());
+    ids.into_iter().filter(|_| are_all).cloned().collect()
 }
 
 /// The volume among those that were asked for, whose id a driver may spell with other letters: upper case and lower case alone.
@@ -109,12 +120,20 @@ mod tests {
         let timeless = VolumeGroupSnapshot { creation_time: None, ..group(Vec::new()) };
         let undated = read(Some(timeless), &[], now).unwrap();
         assert_eq!((undated.creation_time, undated.is_dated), (9_000_000_000, false), "the time of the answer");
-        for (odd, says) in [
-            (vec![snapshot("", "v")], "without snapshot_id"),
-            (vec![snapshot("s", "v"), snapshot("s", "w")], "twice"),
-            (vec![snapshot("s", "x")], "not asked for"),
+        for (odd, says, ids) in [
+            (vec![snapshot("", "v"), snapshot("t", "w")], "without snapshot_id", &[][..]),
+            (vec![snapshot("s", "v"), snapshot("s", "w")], "twice", &[]),
+            (vec![snapshot("s", "x")], "not asked for", &["s"]),
+            (vec![snapshot("s", ""), snapshot("t", "")], "not asked for", &["s", "t"]),
         ] {
-            let told = found(odd).unwrap_err().to_string();
+            let found = found(odd).unwrap();
+            assert_eq!(
+                (found.handle.as_str(), found.is_ready, found.members.len()),
+                ("g", false, 0),
+                "it can be deleted"
+            );
+            assert_eq!(found.member_ids(), ids);
+            let told = found.odd.unwrap().why;
             assert!(told.contains(says), "{told}");
         }
     }
@@ -131,8 +150,9 @@ mod tests {
         ] {
             let asked: Vec<String> = asked.iter().map(|&it| it.to_owned()).collect();
             let found = read(Some(group(vec![snapshot("s", answered)])), &asked, Timestamp::UNIX_EPOCH);
-            let found = found.map(|found| found.members[0].volume_handle.clone());
-            assert_eq!(found.ok().as_deref(), expected, "{answered} of {asked:?}");
+            let members = found.unwrap().members;
+            let found = members.first().map(|member| member.volume_handle.as_str());
+            assert_eq!(found, expected, "{answered} of {asked:?}");
         }
     }
 

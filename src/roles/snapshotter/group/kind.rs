@@ -77,13 +77,18 @@ impl Content for VolumeGroupSnapshotContent {
         Some(Said { ready: status.ready_to_use, error: status.error.as_ref() })
     }
 
-    /// Those that the status lists, else those that were there before.
+    /// Those that the status lists, else those that were there before, else those of an answer that the status could not list.
     fn members(&self) -> Vec<String> {
         let stored = self.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
         match &self.source {
             GroupSource::Snapshots { members, .. } if stored.is_empty() => members.clone(),
+            _ if stored.is_empty() => self.unlisted_members().unwrap_or_default(),
             _ => stored.iter().map(|member| member.snapshot_handle.clone()).collect(),
         }
+    }
+
+    fn unlisted_members(&self) -> Option<Vec<String>> {
+        serde_json::from_str(self.metadata.annotation(names::ANNOTATION_UNLISTED_MEMBERS)?).ok()
     }
 
     fn learnt(&self, found: &Found) -> Vec<(&'static str, Value)> {

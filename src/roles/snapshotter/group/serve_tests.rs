@@ -23,6 +23,8 @@ mod given;
 mod kept;
 #[path = "newest_tests.rs"]
 mod newest;
+#[path = "odd_tests.rs"]
+mod odd;
 
 const GROUP: &str = "groupsnapshot.storage.k8s.io";
 const CONTENT: &str = "content-1";
@@ -274,28 +276,6 @@ async fn s1_a_call_without_an_answer_is_repeated_before_the_deletion() {
     assert!(world.calls(Method::CreateVolumeGroupSnapshot) > 1);
     assert_eq!(world.left(), (0, 0));
     world.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn odd_members_are_an_error_and_nothing_of_them_is_stored() {
-    for (lie, says) in [
-        (Lie::EmptyMemberId, "without snapshot_id"),
-        (Lie::SameMemberId, "twice"),
-        (Lie::MemberOf("stranger".to_owned()), "not asked for"),
-        (Lie::EmptySnapshotId, "has no group_snapshot_id"),
-        (Lie::NoSnapshot, "has no group_snapshot"),
-    ] {
-        let world = world(Profile::default()).await;
-        world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Lie(lie)).once());
-        world.cut();
-        world.until("it says why", |world| world.error().is_some()).await;
-        assert!(world.error().unwrap().contains(says), "{says}: {:?}", world.error());
-        let content = world.content().unwrap();
-        assert!(content["status"].get("volumeGroupSnapshotHandle").is_none() && world.annotation(MARK).is_some());
-        world.until("the next answer counts", World::is_ready).await;
-        world.settled().await;
-        world.end().await;
-    }
 }
 
 /// A world with a group that was taken, whose content lists no members.

@@ -16,13 +16,14 @@ use crate::roles::snapshotter::content::decide::Phase;
 use crate::roles::snapshotter::content::decide::{next_step, phase};
 use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot};
 use crate::roles::snapshotter::content::facts::ClassView;
-use crate::roles::snapshotter::content::found::Found;
+use crate::roles::snapshotter::content::found::{Found, Odd};
 use crate::roles::snapshotter::content::kind::Content as _;
 use crate::roles::snapshotter::content::needed::{Needed, User, WithPolicyDelete};
 use crate::roles::snapshotter::content::predicates::is_turned;
 use crate::roles::snapshotter::content::request::{NameRule, RequestRules, plan};
 use crate::roles::snapshotter::content::texts::told;
 use crate::roles::snapshotter::content::view::{Doomed, Known, Left, OwnerNeed, Rules, Step, View, Wait};
+use crate::roles::snapshotter::names::ANNOTATION_UNLISTED_MEMBERS;
 use crate::roles::snapshotter::secrets::SecretFault;
 
 /// What one decision is made from, and changed by a test.
@@ -368,6 +369,23 @@ fn a_group_is_not_deleted_while_somebody_needs_one_of_its_snapshots() {
     assert!(matches!(gone().next(), Step::TakeSnapshotTurns(_)));
     let needed = gone().with(|case| case.known.needed_member = Some(needed));
     assert_eq!(needed.next(), Step::Abandon(Left::MemberNeeded), "its content was removed by force");
+}
+
+#[test]
+fn an_answer_with_odd_members_is_stored_by_its_id_and_then_told() {
+    let odd = || Odd { why: "is odd".into(), members: vec!["s".into()] };
+    let found = || Found { odd: Some(odd()), members: Vec::new(), ..found(false) };
+    let step = |content| Case::of(content).with(|case| case.progress.found = Some(found())).next();
+    assert_eq!(step(marked(json!({}))), Step::ListMembers(vec!["s".into()]), "before the status has its id");
+    let listed = json!({ "metadata": { "annotations": { ANNOTATION_UNLISTED_MEMBERS: "[\"s\"]" } } });
+    assert_eq!(step(marked(listed.clone())), Step::Save(found()));
+    let stored = merged(listed, json!({ "status": { "volumeSnapshotInfoList": null } }));
+    let begun = json!({ "metadata": { "annotations": { MARK: "yes", INTENT: asked().intent } } });
+    assert_eq!(step(cut(merged(stored.clone(), begun))), Step::Unmark { keep_intent: false });
+    let told = Step::Fail(Operation::Ready, InvalidSnapshot::OddMembers("is odd".into()));
+    assert_eq!(step(cut(stored.clone())), told);
+    let turns = vec!["group-1".into(), "s".into()];
+    assert_eq!(step(cut(dt_bdel(stored))), Step::TakeSnapshotTurns(turns), "its members are needed no more");
 }
 
 #[test]

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn of_a_list_for_one_id_the_entry_with_the_id_counts_else_the_only_one_else_the_first() {
-        let entry = |id: Option<&str>| Entry { snapshot: id.map(|id| Snapshot { snapshot_id: id.into(), ..snapshot() }) };
+        let entry =
+            |id: Option<&str>| Entry { snapshot: id.map(|id| Snapshot { snapshot_id: id.into(), ..snapshot() }) };
         for (pages, expected) in [
             (vec![vec![]], None),
             (vec![vec![None]], None),
