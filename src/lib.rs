@@ -18,7 +18,7 @@
 //!
 //! | folder | contents | may import of this crate |
 //! |---|---|---|
-//! | [`process`] | clock, random numbers, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections | nothing |
+//! | [`process`] | clock, random numbers, ids as keys, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections | nothing |
 //! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
 //! | [`proto`] | the CSI messages, generated | `csi::redact` |
 //! | [`csi`] | the one connection to the driver, and the short ones of roles that need no cluster: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |

@@ -67,13 +67,13 @@ pub use objects::{
     BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, CinderVolume, ClaimCondition, ClaimHealth, ClaimRef,
     ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver, CsiNode, CsiNodeDriver,
     CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo, GroupMember,
-    GroupSource, GroupStatus, HealthCondition, InTree, InTreeSource, InTreeVolume, IndexName, MemberList, ModifyStatus,
-    Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
-    PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression,
-    TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
-    VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize,
-    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume,
-    source_key,
+    GroupSource, GroupStatus, HealthCondition, IdKind, InTree, InTreeSource, InTreeVolume, IndexName, MemberList,
+    ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume,
+    PersistentVolumeClaim, Pod, PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass,
+    ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment, VolumeAttachmentSource,
+    VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass,
+    VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
+    VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
 };
 pub use outage::Outage;
 pub use packed_map::PackedMap;

@@ -20,7 +20,7 @@ pub struct VolumeListing {
     pub started: Instant,
     /// When the last page was received.
     pub finished: Instant,
-    /// The nodes of each listed volume, by volume ID.
+    /// The nodes of each listed volume, by its id as [`folded`](crate::process::folded) makes it.
     pub volumes: BTreeMap<String, PublishedOn>,
 }
 
@@ -29,7 +29,7 @@ pub struct VolumeListing {
 pub enum PublishedOn {
     /// The volume was listed without a status: nothing is known.
     Unknown,
-    /// On these nodes (CSI node ids), and on no other.
+    /// On these nodes (CSI node ids, folded), and on no other.
     Nodes(BTreeSet<String>),
 }
 

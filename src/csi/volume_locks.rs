@@ -5,9 +5,12 @@
 //! changes a volume waits for the lock in FIFO order, and holds the guard while its RPC runs. Dropping a waiter or a
 //! guard releases its place.
 //!
+//! Ids that differ only in the spelling have one lock, because a driver may take them for one volume.
+//!
 //! The registry also remembers when each volume was last touched, so that a comparison with the driver's listing can
 //! skip volumes that changed in the meantime. This memory is bounded: a forgotten volume counts as touched.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
-use crate::process::Clock;
+use crate::process::{Clock, folded};
 
 /// The shared registry of operations per volume. Clones share it; it outlives a driver's restart.
 #[derive(Clone)]
@@ -28,6 +31,7 @@ struct Shared {
 }
 
 struct Volumes {
+    /// By the [folded] id.
     by_id: BTreeMap<String, Volume>,
     /// Idle volumes that were last touched before this were forgotten.
     horizon: Option<Instant>,
@@ -36,6 +40,8 @@ struct Volumes {
 }
 
 struct Volume {
+    /// As it was spelled first.
+    id: String,
     turn: Arc<tokio::sync::Mutex<()>>,
     waiting: usize,
     running_since: Option<Instant>,
@@ -48,6 +54,8 @@ struct Volume {
 pub struct VolumeLock {
     operations: VolumeLocks,
     volume_id: String,
+    /// The volume's id, folded.
+    key: String,
     // Released after `drop` has noted the end: fields go after their struct's `drop`.
     _turn: OwnedMutexGuard<()>,
 }
@@ -94,18 +102,18 @@ impl VolumeLocks {
 
     /// Takes the locks of a volume with one or two names, if all are free.
     pub fn try_lock_pair(&self, one: &str, other: &str) -> Option<Both> {
-        let (first, second) = (one.min(other), one.max(other));
+        let (first, second) = in_order(one, other);
         let first = self.try_acquire(first)?;
-        let second = if one == other { None } else { Some(self.try_acquire(second)?) };
+        let second = if let Some(second) = second { Some(self.try_acquire(second)?) } else { None };
         Some((first, second))
     }
 
     /// Waits for the locks of a volume with one or two names. It always locks in the order of the names: otherwise two
     /// tasks with the names in different order could deadlock.
     pub async fn lock_pair(&self, one: &str, other: &str) -> Both {
-        let (first, second) = (one.min(other), one.max(other));
+        let (first, second) = in_order(one, other);
         let first = self.acquire(first).await;
-        let second = if one == other { None } else { Some(self.acquire(second).await) };
+        let second = if let Some(second) = second { Some(self.acquire(second).await) } else { None };
         (first, second)
     }
 
@@ -113,7 +121,7 @@ impl VolumeLocks {
     /// long ago that this is no longer known.
     pub fn touched_since(&self, volume_id: &str, since: Instant) -> bool {
         let volumes = self.lock();
-        match volumes.by_id.get(volume_id) {
+        match volumes.by_id.get(&folded(volume_id)) {
             Some(volume) => volume.running_since.is_some() || volume.touched.is_some_and(|at| at >= since),
             None => volumes.horizon.is_some_and(|horizon| since < horizon),
         }
@@ -127,12 +135,12 @@ impl VolumeLocks {
     /// What runs or waits now, by volume id.
     pub fn snapshot(&self) -> Vec<VolumeActivity> {
         let now = self.0.clock.now();
-        let activity = |(id, volume): (&String, &Volume)| VolumeActivity {
-            volume_id: id.clone(),
+        let activity = |volume: &Volume| VolumeActivity {
+            volume_id: volume.id.clone(),
             running_for: volume.running_since.map(|since| now.saturating_duration_since(since)),
             waiting: volume.waiting,
         };
-        self.lock().by_id.iter().filter(|(_, volume)| volume.is_busy()).map(activity).collect()
+        self.lock().by_id.values().filter(|volume| volume.is_busy()).map(activity).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Volumes> {
@@ -164,10 +172,20 @@ impl Volumes {
     }
 }
 
+/// Two names in the order in which they are locked; the second only if it is another lock's.
+fn in_order<'a>(one: &'a str, other: &'a str) -> (&'a str, Option<&'a str>) {
+    match folded(one).cmp(&folded(other)) {
+        Ordering::Less => (one, Some(other)),
+        Ordering::Equal => (one, None),
+        Ordering::Greater => (other, Some(one)),
+    }
+}
+
 /// A place in one volume's queue, released on drop.
 struct Place {
     operations: VolumeLocks,
     volume_id: String,
+    key: String,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -175,7 +193,9 @@ impl Place {
     fn take(operations: &VolumeLocks, volume_id: &str) -> Self {
         let mut volumes = operations.lock();
         volumes.tidy(operations.0.clock.now());
-        let volume = volumes.by_id.entry(volume_id.to_owned()).or_insert_with(|| Volume {
+        let key = folded(volume_id);
+        let volume = volumes.by_id.entry(key.clone()).or_insert_with(|| Volume {
+            id: volume_id.to_owned(),
             turn: Arc::default(),
             waiting: 0,
             running_since: None,
@@ -184,27 +204,28 @@ impl Place {
         volume.waiting += 1;
         let turn = Arc::clone(&volume.turn);
         drop(volumes);
-        Self { operations: operations.clone(), volume_id: volume_id.to_owned(), turn }
+        Self { operations: operations.clone(), volume_id: volume_id.to_owned(), key, turn }
     }
 
     fn begin(self, turn: OwnedMutexGuard<()>) -> VolumeLock {
         let now = self.operations.0.clock.now();
-        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.volume_id) {
+        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.key) {
             volume.running_since = Some(now);
             volume.touched = Some(now);
         }
-        VolumeLock { operations: self.operations.clone(), volume_id: self.volume_id.clone(), _turn: turn }
+        let (operations, volume_id, key) = (self.operations.clone(), self.volume_id.clone(), self.key.clone());
+        VolumeLock { operations, volume_id, key, _turn: turn }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut volumes = self.operations.lock();
-        let Some(volume) = volumes.by_id.get_mut(&self.volume_id) else { return };
+        let Some(volume) = volumes.by_id.get_mut(&self.key) else { return };
         volume.waiting -= 1;
         // A volume without any operation needs no entry.
         if !volume.is_busy() && volume.touched.is_none() {
-            volumes.by_id.remove(&self.volume_id);
+            volumes.by_id.remove(&self.key);
         }
     }
 }
@@ -214,12 +235,17 @@ impl VolumeLock {
     pub fn volume_id(&self) -> &str {
         &self.volume_id
     }
+
+    /// Whether it locks the volume with this id, however it is spelled.
+    pub fn is_of(&self, volume_id: &str) -> bool {
+        self.key == folded(volume_id)
+    }
 }
 
 impl Drop for VolumeLock {
     fn drop(&mut self) {
         let now = self.operations.0.clock.now();
-        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.volume_id) {
+        if let Some(volume) = self.operations.lock().by_id.get_mut(&self.key) {
             volume.running_since = None;
             volume.touched = Some(now);
         }
@@ -300,6 +326,21 @@ mod tests {
         assert!(all.is_ok(), "each waits for what the other has");
         assert!(operations.snapshot().is_empty());
         assert!(operations.lock_pair("a", "a").await.1.is_none(), "one name, one turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_spellings_of_a_volume_have_one_lock() {
+        let operations = operations();
+        let begin = Instant::now();
+        let (held, second) = operations.lock_pair("/Groups/A", "/groups/a").await;
+        assert!(second.is_none() && held.is_of("/GROUPS/A") && !held.is_of("/groups/b"));
+        assert!(operations.try_acquire("/groups/a/").is_none() && operations.touched_since("/groups/A", begin));
+        assert_eq!(operations.snapshot()[0].volume_id, "/Groups/A", "as it was spelled");
+        drop(held);
+        // Upper case letters sort before lower case ones: two tasks that go by that would wait for each other.
+        let (one, other) = (operations.lock_pair("B", "a"), operations.lock_pair("b", "A"));
+        let both = timeout(SECOND, async { tokio::join!(async { drop(one.await) }, async { drop(other.await) }) });
+        assert!(both.await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! General tools: a clock and random numbers that a simulation can control, named tasks whose end is reported, watched
-//! values whose watchers wake in order, and errors with their causes. Imports nothing of this crate.
+//! values whose watchers wake in order, errors with their causes, and ids as keys. Imports nothing of this crate.
 
 pub mod build;
 mod clock;
@@ -15,6 +15,7 @@ mod rng;
 mod section;
 mod socket_path;
 mod socks;
+mod spelling;
 mod tasks;
 mod transport;
 mod tunnel;
@@ -33,6 +34,7 @@ pub use proxy::{Proxies, Proxy, ProxyError};
 pub use rng::Rng;
 pub use section::{Fault, Faults, Section};
 pub use socket_path::{MAX_SOCKET_PATH, SocketPathTooLong, check_socket_path};
+pub use spelling::folded;
 pub use tasks::{TaskEnd, TaskEnds, TaskFate, Tasks, panic_message};
 pub use transport::{BoxedIo, Dial, Io};
 pub use tunnel::{TunnelError, reach, tunnel};

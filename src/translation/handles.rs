@@ -1,11 +1,11 @@
 //! Handles, byte for byte as the Go library makes them: kubelet and kube-controller-manager hash them into the names of
 //! VolumeAttachments (migration spec I2). Pure.
 
+pub(super) use crate::cluster::UNSPECIFIED;
+
 use super::error::TranslationError;
 use super::regions;
 
-/// What the library writes for a part of a handle that it does not know.
-pub(super) const UNSPECIFIED: &str = "UNSPECIFIED";
 /// Between the zones of a label.
 pub(super) const ZONES_SEPARATOR: &str = "__";
 
@@ -87,22 +87,6 @@ fn last_after<'a>(line: &'a str, before: &[&str], mark: &str) -> Option<&'a str>
         (fits && !left.as_str().is_empty()).then(|| rest.len() - left.as_str().len())
     };
     rest.rmatch_indices('/').find_map(|(at, _)| ends(at)).map(|end| &rest[end..])
-}
-
-/// Whether two different handles may be of one volume, because an in-tree source has no place for a part of the driver's: the
-/// project of a disk of Google's cloud, what follows the share's name of Azure's. A deletion must not miss another
-/// PersistentVolume of the volume, so a doubt counts as the same.
-pub fn is_same_volume(driver: &str, one: &str, other: &str) -> bool {
-    use crate::cluster::InTree;
-    match InTree::of_driver(driver) {
-        Some(InTree::GcePersistentDisk) => {
-            let (one, other): (Vec<&str>, Vec<&str>) = (one.split('/').collect(), other.split('/').collect());
-            let is_same = |(a, b): (&&str, &&str)| a == b || *a == UNSPECIFIED || *b == UNSPECIFIED;
-            one.len() == other.len() && one.len() >= GCE_PARTS && one.iter().zip(&other).all(is_same)
-        }
-        Some(InTree::AzureFile) => azure_file_parts(one).is_some_and(|parts| azure_file_parts(other) == Some(parts)),
-        _ => false,
-    }
 }
 
 /// A handle as the driver lists it (migration spec 9). RPCs never use it.

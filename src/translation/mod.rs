@@ -36,7 +36,7 @@ pub use class::class_to_csi;
 pub use csi_form::{NotServed, csi_form, csi_volume};
 pub use csi_volume::CsiVolume;
 pub use error::{EbsIdError, RegionError, TranslationError};
-pub use handles::{is_same_volume, repair_handle};
+pub use handles::repair_handle;
 pub use in_tree::volume_to_in_tree;
 pub use pod_volume::{PodVolume, pod_volume_to_csi};
 pub use volume::volume_to_csi;

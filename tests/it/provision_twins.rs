@@ -215,6 +215,39 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
     world.assert_all_gone(&[&claim]).await;
 }
 
+/// Azure ignores the case of letters (kubernetes#79009), and the driver is handed the id as each object spells it.
+#[tokio::test]
+async fn a_released_volume_is_kept_as_long_as_another_object_names_it_in_other_letters() {
+    let world = World::supplied(|_| {}).await;
+    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
+    let _daemon = world.supplier(slow).await;
+    let (class, claim, volume) = world.supplied_claim().await;
+    let (_, handle) = handle_of(&volume).unwrap();
+    let spelled = handle.to_ascii_uppercase();
+    assert_ne!(spelled, handle);
+    let rescue = world.rescue("manual", &spelled, json!({ "storageClassName": class })).await;
+    world.delete_claim(&claim).await;
+    let text = format!("\"{rescue}\" has the same handle, spelled {spelled}");
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &text));
+    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    world.assert_untouched(&handle);
+    // The retry is far away: the end of the other object wakes this one.
+    world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_all_gone(&[&claim]).await;
+}
+
+#[tokio::test]
+async fn a_volume_that_another_claim_has_got_in_other_letters_is_not_deleted_with_the_one_it_was_made_for() {
+    let world = World::supplied(|_| {}).await;
+    let _daemon = world.supplier(json!({})).await;
+    let (class, claim) = world.unanswered_claim(json!({})).await;
+    let handle = world.only_volume();
+    let (rescue, _) = world.rescued_for_another(&handle.to_ascii_uppercase(), &class).await;
+    world.assert_left_to(&rescue, &claim, &handle).await;
+}
+
 #[tokio::test]
 async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
     let world = World::supplied(|_| {}).await;

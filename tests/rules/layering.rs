@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("queue", &["process", "telemetry"]),
     ("csi", &["process", "telemetry", "proto"]),
     ("cluster", &["process", "telemetry"]),
-    // The types of objects and their names alone.
+    // The types of objects, their names and the word for an unknown part of an id alone.
     (
         "translation",
         &[
@@ -42,6 +42,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "cluster::StorageClass",
             "cluster::TopologyExpression",
             "cluster::TopologySelectorTerm",
+            "cluster::UNSPECIFIED",
             "cluster::VolumeSpec",
             "cluster::VsphereVolume",
         ],

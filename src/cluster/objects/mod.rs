@@ -18,6 +18,7 @@ mod fields;
 mod grant;
 mod group;
 mod health;
+mod id;
 mod in_tree;
 mod node;
 mod node_state;
@@ -59,6 +60,7 @@ pub use group::{
     GroupMember, GroupSource, GroupStatus, MemberList, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
 };
 pub use health::{ClaimHealth, HealthCondition};
+pub use id::{IdKind, UNSPECIFIED};
 pub use in_tree::{
     AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
     PortworxVolume, VsphereVolume,
@@ -81,7 +83,7 @@ pub const BY_VOLUME: IndexName = IndexName("by-volume");
 pub const BY_NODE: IndexName = IndexName("by-node");
 /// PersistentVolumes by the uid of their claim.
 pub const BY_CLAIM: IndexName = IndexName("by-claim");
-/// PersistentVolumes of our driver by its id of the volume, contents of snapshots by its id of the snapshot.
+/// PersistentVolumes of our driver by its id of the volume, contents of snapshots by its id of the snapshot: by [`IdKind::key`].
 pub const BY_HANDLE: IndexName = IndexName("by-handle");
 /// Claims whose volume is not made yet by what it is to be made from: [`source_key`].
 pub const BY_SOURCE: IndexName = IndexName("by-source");

@@ -9,7 +9,7 @@ use super::in_tree::{
 };
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
-use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IndexName, or_default, trim_meta, unless_empty};
+use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IdKind, IndexName, or_default, trim_meta, unless_empty};
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
 use crate::cluster::names;
@@ -298,7 +298,7 @@ impl Cached for PersistentVolume {
             add(BY_CLAIM, uid);
         }
         if let Some(csi) = &self.spec.csi {
-            add(BY_HANDLE, &csi.volume_handle);
+            add(BY_HANDLE, &IdKind::Volume.key(&csi.driver, &csi.volume_handle));
         }
     }
 }

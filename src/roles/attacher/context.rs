@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::cluster::{
-    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, Cached, CsiNode, ObjectName, PersistentVolume, VolumeAttachment, names,
+    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, Cached, CsiNode, IdKind, ObjectName, PersistentVolume, VolumeAttachment,
+    names,
 };
 use crate::queue::Ticket;
 use crate::roles::kit::freshness::ListedOnce;
@@ -124,7 +125,8 @@ impl Context {
         let attachments = &self.stores.attachments;
         let candidates = match &now.attachment.source {
             Ok(Source::Volume(own)) => {
-                let twins = handles.iter().flat_map(|handle| self.stores.volumes.find(BY_HANDLE, handle));
+                let keys = handles.iter().map(|handle| IdKind::Volume.key(driver, handle));
+                let twins = keys.flat_map(|key| self.stores.volumes.find(BY_HANDLE, &key));
                 let twins =
                     twins.filter(|twin| *twin.metadata.name != **own).map(|twin| twin.metadata.name.to_string());
                 let volumes = twins.chain([own.clone()]);
@@ -140,7 +142,7 @@ impl Context {
                 && other.metadata.uid != object.metadata.uid
                 && other.metadata.has_finalizer(&self.rules.finalizer)
                 && direction_of(other) == Direction::Attach
-                && handle.is_none_or(|handle| handles.iter().any(|own| own == handle))
+                && handle.is_none_or(|handle| handles.iter().any(|own| IdKind::Volume.may_be_same(driver, own, handle)))
         };
         let others = candidates.into_iter().filter(is_candidate).filter_map(|other| self.about(other));
         let saved = others.filter(|other| other.attachment.copied.is_none());

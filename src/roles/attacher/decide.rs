@@ -16,8 +16,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{CsiSource, PersistentVolume, SecretRef};
+use crate::cluster::{CsiSource, IdKind, PersistentVolume, SecretRef};
 use crate::csi::volume;
+use crate::process::folded;
 use crate::proto::VolumeCapability;
 
 use super::attachment::{Attachment, Direction, Source};
@@ -62,6 +63,18 @@ pub struct View<'a> {
     /// Where our other attachments that are wanted have their volumes, or are about to: what their own detach unpublishes. A machine
     /// that has registered under another node name has the same node ID under both.
     pub others: &'a [Unpublish],
+}
+
+impl View<'_> {
+    /// Whether this is what the detach of another attachment unpublishes. A doubt counts as yes: a driver may take two spellings for
+    /// one volume, and the other attachment is wanted.
+    fn is_anothers(&self, unpublish: &Unpublish) -> bool {
+        let is_same = |other: &Unpublish| {
+            let is_node = folded(&other.node_id) == folded(&unpublish.node_id);
+            is_node && IdKind::Volume.may_be_same(&self.rules.driver, &other.volume_id, &unpublish.volume_id)
+        };
+        self.others.iter().any(is_same)
+    }
 }
 
 /// Our driver's entry in a node's `CSINode`.
@@ -207,7 +220,7 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
     };
 
     let left = left_behind(attachment, csi, node_id);
-    if let Some((left, secret)) = left.filter(|(left, _)| !done.unpublished && !view.others.contains(left)) {
+    if let Some((left, secret)) = left.filter(|(left, _)| !done.unpublished && !view.is_anothers(left)) {
         return Ok(match (secret, &done.secret) {
             (Some(reference), None) => Step::Prepare(vec![Preparation::ReadSecret(reference)]),
             _ => Step::Unpublish(Box::new(left)),
@@ -288,7 +301,7 @@ fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
         (Err(reason), _) | (_, Err(reason)) => return Err(reason),
     };
     let unpublish = Unpublish { volume_id: target.volume_handle, node_id };
-    if view.others.contains(&unpublish) {
+    if view.is_anothers(&unpublish) {
         return Ok(Step::SkipUnpublish(Skip::Shared));
     }
     if let (Some(reference), None) = (target.secret, &done.secret) {

@@ -105,6 +105,7 @@ fn a_volume_that_another_attachment_needs_on_the_node_is_not_detached() {
     let target = |volume: &str, node: &str| Unpublish { volume_id: volume.into(), node_id: node.into() };
     for (others, expected, what) in [
         (vec![target("vol-1", "id-1")], Step::SkipUnpublish(Skip::Shared), "the same volume on the same machine"),
+        (vec![target("VOL-1", "ID-1")], Step::SkipUnpublish(Skip::Shared), "the same, spelled in other letters"),
         (vec![target("vol-1", "id-2")], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "on another machine"),
         (vec![target("vol-2", "id-1")], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "another volume"),
         (vec![], Step::Unpublish(Box::new(target("vol-1", "id-1"))), "nobody else wants it, or both go"),

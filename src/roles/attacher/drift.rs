@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use crate::csi::{PublishedOn, VolumeListing};
+use crate::process::folded;
 
 use super::attachment::Direction;
 
@@ -78,11 +79,11 @@ pub struct Drift {
     pub reported: Reported,
 }
 
-/// Whether the driver and the record disagree: `Some(what the driver says)` if they do.
+/// Whether the driver and the record disagree: `Some(what the driver says)` if they do. The driver may spell ids in its own way.
 pub fn mismatch(record: &Record, listing: &VolumeListing) -> Option<Reported> {
-    let reported = match listing.volumes.get(&record.volume_handle) {
+    let reported = match listing.volumes.get(&folded(&record.volume_handle)) {
         Some(PublishedOn::Unknown) => return None,
-        Some(PublishedOn::Nodes(nodes)) if nodes.contains(&record.node_id) => Reported::Published,
+        Some(PublishedOn::Nodes(nodes)) if nodes.contains(&folded(&record.node_id)) => Reported::Published,
         Some(PublishedOn::Nodes(_)) => Reported::NotPublished,
         None => Reported::Unlisted,
     };
@@ -226,6 +227,18 @@ mod tests {
             let listing = listed.map_or_else(|| snapshot(&[]), |nodes| snapshot(&[("vol-1", nodes)]));
             assert_eq!(mismatch(&record(*attached, Direction::Attach), &listing), *expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_volume_or_a_node_that_the_driver_spells_in_its_own_way_is_found() {
+        let listing = snapshot(&[("/groups/mc_rg/disks/d1", Some(&["vm-1"]))]);
+        let spelled = |attached| Record {
+            volume_handle: "/Groups/MC_RG/disks/d1".into(),
+            node_id: "VM-1".into(),
+            ..record(attached, Direction::Attach)
+        };
+        assert_eq!(mismatch(&spelled(true), &listing), None);
+        assert_eq!(mismatch(&spelled(false), &listing), Some(Reported::Published));
     }
 
     #[test]

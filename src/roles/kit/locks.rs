@@ -25,7 +25,7 @@ pub enum Patience {
 impl HeldLocks {
     /// Whether this attempt has locked the volume.
     fn has(&self, volume: &str) -> bool {
-        self.0.iter().any(|lock| lock.volume_id() == volume)
+        self.0.iter().any(|lock| lock.is_of(volume))
     }
 
     /// Unlocks all of them.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 
 use crate::csi::PublishedOn;
+use crate::process::folded;
 use crate::proto::ListVolumesResponse;
 
 /// How many pages in a row may bring no volume that was not listed before. A driver may well have empty pages, where it looks
@@ -82,9 +83,18 @@ impl Listing {
         self.pages
     }
 
-    /// What the driver said.
+    /// What the driver said, by ids and node ids that are [folded]. Of two volumes whose ids differ only in their spelling nothing is
+    /// known: an attachment's volume may be either.
     pub fn into_volumes(self) -> BTreeMap<String, PublishedOn> {
-        self.volumes
+        let mut volumes = BTreeMap::new();
+        for (id, on) in self.volumes {
+            let on = match on {
+                PublishedOn::Nodes(nodes) => PublishedOn::Nodes(nodes.iter().map(|node| folded(node)).collect()),
+                PublishedOn::Unknown => on,
+            };
+            volumes.entry(folded(&id)).and_modify(|known| *known = PublishedOn::Unknown).or_insert(on);
+        }
+        volumes
     }
 }
 
@@ -116,6 +126,17 @@ mod tests {
         let volumes = listing.into_volumes();
         assert_eq!(volumes["a"], PublishedOn::Nodes(["n1".to_owned()].into()));
         assert_eq!(volumes["b"], PublishedOn::Nodes(BTreeSet::new()));
+    }
+
+    #[test]
+    fn ids_are_listed_folded_and_nothing_is_known_of_two_that_are_then_the_same() {
+        let mut listing = Listing::default();
+        let named = |id: &str, node: &str| entry(id, Some(&[node]));
+        let entries = vec![named("/Groups/A", "VM-1"), named("b", "n1"), named("B", "n2")];
+        assert_eq!(listing.take(page(entries, "")), Ok(Next::Complete));
+        let volumes = listing.into_volumes();
+        assert_eq!(volumes["/groups/a"], PublishedOn::Nodes(["vm-1".to_owned()].into()));
+        assert_eq!(volumes["b"], PublishedOn::Unknown);
     }
 
     #[test]

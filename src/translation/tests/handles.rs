@@ -1,6 +1,6 @@
 //! Repair of handles: migration spec 9.
 
-use crate::translation::{is_same_volume, repair_handle};
+use crate::translation::repair_handle;
 
 const GCE: &str = "pd.csi.storage.gke.io";
 const NODE: &str = "projects/p/zones/us-east1-b/instances/n";
@@ -36,25 +36,4 @@ fn m5_no_other_drivers_handle_is_touched() {
     assert_eq!(repair_handle("ebs.csi.aws.com", "vol-1", "").unwrap(), "vol-1");
     let error = repair_handle("demo", "v", NODE).unwrap_err().to_string();
     assert_eq!(error, "could not find In-Tree driver name for CSI plugin demo");
-}
-
-#[test]
-fn what_an_in_tree_source_cannot_say_makes_no_other_volume() {
-    let (file, ebs) = ("file.csi.azure.com", "ebs.csi.aws.com");
-    for (driver, one, other, same) in [
-        (GCE, "projects/UNSPECIFIED/zones/z/disks/d", "projects/p/zones/z/disks/d", true),
-        (GCE, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d", "projects/p/zones/z/disks/d", true),
-        (GCE, "projects/q/zones/z/disks/d", "projects/p/zones/z/disks/d", false),
-        (GCE, "projects/UNSPECIFIED/zones/y/disks/d", "projects/p/zones/z/disks/d", false),
-        (GCE, "projects/UNSPECIFIED/regions/z/disks/d", "projects/p/zones/z/disks/d", false),
-        (GCE, "UNSPECIFIED", "d", false),
-        (file, "group#account#share#pv#ns", "group#account#share#", true),
-        (file, "group#account#share#pv#ns", "group#account#other#pv#ns", false),
-        (file, "short", "short", false),
-        (ebs, "vol-1", "vol-2", false),
-        ("demo", "UNSPECIFIED", "v", false),
-    ] {
-        assert_eq!(is_same_volume(driver, one, other), same, "{driver}: {one}, {other}");
-        assert_eq!(is_same_volume(driver, other, one), same, "{driver}: {other}, {one}");
-    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::cluster::{BY_HANDLE, InTree, ObjectName, PersistentVolume};
+use crate::cluster::{BY_HANDLE, IdKind, InTree, ObjectName, PersistentVolume};
 use crate::proto::DeleteVolumeRequest;
 use crate::roles::kit::{Attempt, Secret};
 
@@ -23,24 +23,25 @@ use super::perform::read;
 use super::phase::Phase;
 use super::transition::Change;
 use crate::roles::provisioner::context::Context;
-use crate::translation::{csi_form, is_same_volume};
+use crate::translation::csi_form;
 
 impl Context {
-    /// The cached PersistentVolumes with this handle of our driver. With node deployment, without those that certainly belong to
-    /// another node: there the same handle is another volume.
+    /// The cached PersistentVolumes whose handle may be of the volume with this handle of our driver. With node deployment, without
+    /// those that certainly belong to another node: there the same handle is another volume.
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
-        let mut found = self.stores.volumes.find(BY_HANDLE, handle);
-        if InTree::of_driver(&self.rules.driver).is_some() {
+        let driver = &self.rules.driver;
+        let mut found = self.stores.volumes.find(BY_HANDLE, &IdKind::Volume.key(driver, handle));
+        if InTree::of_driver(driver).is_some() {
             // No index has the handles of in-tree volumes.
             let mut in_tree = self.stores.volumes.all();
-            in_tree.retain(|volume| volume.spec.migration.is_some() && self.names(volume, handle));
+            in_tree.retain(|volume| volume.spec.migration.is_some());
             found.extend(in_tree);
         }
-        found.retain(|volume| self.deployment.may_be_here(volume));
+        found.retain(|volume| self.names(volume, handle));
         found
     }
 
-    /// The other PersistentVolumes with the same handle.
+    /// The other PersistentVolumes that may have the same volume.
     pub fn same_handle(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
         let Some(handle) = self.handle_of(volume) else { return Vec::new() };
         let mut found = self.volumes_of(&handle);
@@ -48,14 +49,14 @@ impl Context {
         found
     }
 
-    /// Whether this PersistentVolume, which may not be from the cache, has this handle of our driver.
+    /// Whether this PersistentVolume, which may not be from the cache, may have the volume with this handle of our driver.
     pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
-        let is_same = |own: &String| own == handle || is_same_volume(&self.rules.driver, own, handle);
+        let is_same = |own: &String| IdKind::Volume.may_be_same(&self.rules.driver, own, handle);
         self.handle_of(volume).as_ref().is_some_and(is_same) && self.deployment.may_be_here(volume)
     }
 
     /// The handle of our driver that a PersistentVolume has, or that its CSI form has.
-    fn handle_of(&self, volume: &PersistentVolume) -> Option<String> {
+    pub fn handle_of(&self, volume: &PersistentVolume) -> Option<String> {
         let driver = &self.rules.driver;
         let form = csi_form(volume, driver).ok()?;
         form.csi.as_ref().filter(|csi| csi.driver == *driver).map(|csi| csi.volume_handle.clone())

@@ -22,13 +22,15 @@ pub enum DeleteReason {
     Untranslatable(TranslationError),
     /// Another object has the same handle.
     #[error(
-        "volume {handle} is not deleted: persistentvolume \"{other}\" has the same handle, and is not released with the reclaim policy Delete"
+        "volume {handle} is not deleted: persistentvolume \"{other}\" has the same handle{}, and is not released with the reclaim policy Delete", spelling(.spelled.as_deref())
     )]
     Shared {
         /// The driver's id of the volume.
         handle: String,
         /// The other object.
         other: String,
+        /// How the other object spells the handle, if not the same way.
+        spelled: Option<String>,
     },
     /// The driver cannot delete volumes.
     #[error("driver {driver} does not have the capability {capability}, which is needed to delete a volume")]
@@ -102,6 +104,11 @@ impl Reason for DeleteReason {
             Self::SecretUnknown(_) => "SecretUnknown",
         }
     }
+}
+
+/// The words for how another object spells the handle.
+fn spelling(spelled: Option<&str>) -> String {
+    spelled.map(|spelled| format!(", spelled {spelled}")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -151,7 +151,12 @@ impl Reconciler for DeletionReconciler {
             // `next_step` ends the attempt with these.
             Step::Ignore | Step::Settled | Step::WaitForDetach(_) => Ok(Event::Listed),
             Step::NotCsi => Err(seen.handle.clone().err().unwrap_or(DeleteReason::NotCsi).into()),
-            Step::Shared(other) => Err(DeleteReason::Shared { handle: seen.handle.clone()?, other }.into()),
+            Step::Shared(other) => {
+                let handle = seen.handle.clone()?;
+                let held = cx.stores.volumes.get(&ObjectName::cluster(&other));
+                let spelled = held.and_then(|held| cx.handle_of(&held)).filter(|spelled| *spelled != handle);
+                Err(DeleteReason::Shared { handle, other, spelled }.into())
+            }
             Step::Relist => {
                 let api = cx.scope.api.use_now()?;
                 let lists = async {
