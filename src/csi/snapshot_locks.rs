@@ -1,7 +1,7 @@
 //! Turns of snapshots, across all roles: any number of calls may read a snapshot at once, and none beside the call that deletes it
 //! (snapshotter spec 13).
 //!
-//! The registry is not the one of volumes, because the id of a volume and the id of a snapshot may be the same text.
+//! Ids that differ only in the spelling have one turn. The registry is not the one of volumes, because the id of a volume and the id of a snapshot may be the same text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
-use crate::process::Clock;
+use crate::process::{Clock, folded};
 
 /// The registry of turns per snapshot. Clones share it; it outlives a driver's restart.
 #[derive(Clone)]
@@ -19,11 +19,14 @@ pub struct SnapshotLocks(Arc<Shared>);
 
 struct Shared {
     clock: Clock,
+    /// By the [folded] id.
     snapshots: Mutex<BTreeMap<String, Entry>>,
 }
 
 /// A snapshot with at least one holder or waiter.
 struct Entry {
+    /// As it was spelled first.
+    id: String,
     turn: Arc<RwLock<()>>,
     waiting: usize,
     holders: usize,
@@ -86,12 +89,12 @@ impl SnapshotLocks {
     /// What runs or waits now, by snapshot id.
     pub fn snapshot(&self) -> Vec<SnapshotActivity> {
         let now = self.0.clock.now();
-        let activity = |(id, entry): (&String, &Entry)| SnapshotActivity {
-            snapshot_id: id.clone(),
+        let activity = |entry: &Entry| SnapshotActivity {
+            snapshot_id: entry.id.clone(),
             running_for: entry.held_since.map(|since| now.saturating_duration_since(since)),
             waiting: entry.waiting,
         };
-        self.lock().iter().map(activity).collect()
+        self.lock().values().map(activity).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -99,11 +102,11 @@ impl SnapshotLocks {
     }
 
     fn change(&self, snapshot_id: &str, change: impl FnOnce(&mut Entry)) {
-        let mut snapshots = self.lock();
-        let Some(entry) = snapshots.get_mut(snapshot_id) else { return };
+        let (mut snapshots, key) = (self.lock(), folded(snapshot_id));
+        let Some(entry) = snapshots.get_mut(&key) else { return };
         change(entry);
         if entry.waiting == 0 && entry.holders == 0 {
-            snapshots.remove(snapshot_id);
+            snapshots.remove(&key);
         }
     }
 }
@@ -118,7 +121,8 @@ struct Place {
 impl Place {
     fn take(locks: &SnapshotLocks, snapshot_id: &str) -> Self {
         let mut snapshots = locks.lock();
-        let entry = snapshots.entry(snapshot_id.to_owned()).or_insert_with(|| Entry {
+        let entry = snapshots.entry(folded(snapshot_id)).or_insert_with(|| Entry {
+            id: snapshot_id.to_owned(),
             turn: Arc::default(),
             waiting: 0,
             holders: 0,
@@ -183,6 +187,16 @@ mod tests {
     use futures::FutureExt as _;
 
     use super::*;
+
+    #[test]
+    fn two_spellings_of_a_snapshot_have_one_turn() {
+        let locks = SnapshotLocks::new(Clock::system());
+        let deletion = locks.exclusive("/Groups/S").now_or_never().unwrap();
+        assert!(locks.try_shared("/groups/s").is_none());
+        assert_eq!(locks.snapshot()[0].snapshot_id, "/Groups/S", "as it was spelled");
+        drop(deletion);
+        assert!(locks.try_shared("/groups/s").is_some() && locks.snapshot().is_empty());
+    }
 
     #[test]
     fn s45_restores_share_a_snapshot_and_its_deletion_has_it_alone() {

@@ -154,7 +154,7 @@ impl Cached for VolumeSnapshotContent {
             add(super::BY_CLASS, class);
         }
         if let Some(handle) = self.snapshot_handle.as_ref().or(self.source_snapshot.as_ref()) {
-            add(super::BY_HANDLE, handle);
+            add(super::BY_HANDLE, &super::IdKind::Snapshot.key(&self.driver, handle));
         }
     }
 }

@@ -230,7 +230,7 @@ impl Cached for VolumeGroupSnapshotContent {
         };
         let stored = self.status.as_ref().and_then(|status| status.volume_group_snapshot_handle.as_ref());
         if let Some(handle) = stored.or(given) {
-            add(super::BY_HANDLE, handle);
+            add(super::BY_HANDLE, &super::IdKind::Snapshot.key(&self.driver, handle));
         }
     }
 }

@@ -136,6 +136,24 @@ async fn a_snapshot_that_a_second_content_names_outlives_the_first_and_goes_with
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_that_a_second_content_names_in_other_letters_outlives_the_first() {
+    let world = world(Profile::default()).await;
+    world.write_events();
+    make_namespace(&world);
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    let id = content(&world).unwrap()["status"]["snapshotHandle"].as_str().unwrap().to_owned();
+    assert_ne!(id.to_ascii_uppercase(), id);
+    create_given(&world, SECOND, &id.to_ascii_uppercase());
+    settled(&world).await;
+    delete(&world);
+    world.until("the first is gone", |world| content(world).is_none()).await;
+    world.until("an Event says so", |world| has_event(world, SECOND)).await;
+    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_contents_of_one_snapshot_that_go_together_leave_none() {
     let world = unserved(Profile::default()).await;
     let id = world.testbed.driver.cut_snapshot("theirs", VOLUME).unwrap();

@@ -6,7 +6,7 @@
 //! `VolumeSnapshot`. Pure.
 
 use crate::cluster::{
-    Cache, Object as _, ObjectReference, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent,
+    Cache, IdKind, Object as _, ObjectReference, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
 
@@ -23,11 +23,15 @@ pub struct Across {
     pub groups: Option<Cache<VolumeGroupSnapshotContent>>,
 }
 
-/// Whether a content says that its snapshot is of the group `group`: its status says so, or it has none that does and the
-/// snapshot-controller has made it for that group. The annotation stays where the content gets a snapshot of another group.
+/// The group that a content says its snapshot is of: its status says so, or it has none that does and the snapshot-controller has made it
+/// for that group. The annotation stays where the content gets a snapshot of another group.
+fn named_group(content: &VolumeSnapshotContent) -> Option<&str> {
+    facts::group_handle(content).or_else(|| content.meta().annotation(ANNOTATION_GROUP_HANDLE))
+}
+
+/// Whether a content says that its snapshot is of the group `group`, in whatever letters.
 pub fn is_of(content: &VolumeSnapshotContent, group: &str) -> bool {
-    let annotated = || content.meta().annotation(ANNOTATION_GROUP_HANDLE);
-    facts::group_handle(content).or_else(annotated) == Some(group)
+    named_group(content).is_some_and(|named| IdKind::Snapshot.may_be_same(&content.driver, named, group))
 }
 
 /// A group that is to be deleted.
@@ -53,6 +57,8 @@ pub enum Hold {
 /// Whether a content that names a snapshot of a group keeps that from being deleted (snapshotter spec 10). `policy_deletes`: whether its
 /// policy is `Delete`.
 ///
+/// Here the group's id counts letter by letter: a doubt keeps the snapshot.
+///
 /// A group and the `VolumeSnapshots` that it owns are in one namespace. So a content for another namespace belongs to another user,
 /// whatever the driver says of its snapshot.
 pub fn hold(content: &VolumeSnapshotContent, group: DoomedGroup<'_>, policy_deletes: bool) -> Hold {
@@ -61,7 +67,7 @@ pub fn hold(content: &VolumeSnapshotContent, group: DoomedGroup<'_>, policy_dele
     let is_going = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
     if !policy_deletes {
         Hold::Keeps
-    } else if is_member || is_going || (is_near && is_of(content, group.handle)) {
+    } else if is_member || is_going || (is_near && named_group(content) == Some(group.handle)) {
         Hold::Released
     } else if is_near && !facts::is_unbound(content) && !group.owner.uid.is_empty() {
         Hold::ByOwner
@@ -98,6 +104,7 @@ mod tests {
             (json!({}), false),
             (annotated.clone(), true),
             (looked_up("group-1"), true),
+            (looked_up("Group-1"), true),
             (looked_up("group-2"), false),
             (merged(annotated.clone(), looked_up("group-2")), false),
             (merged(annotated, looked_up("")), true),

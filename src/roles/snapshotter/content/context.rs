@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Api, BY_HANDLE, Cache, ObjectName, VolumeGroupSnapshotContent, VolumeSnapshotContent};
+use crate::cluster::{Api, BY_HANDLE, Cache, IdKind, ObjectName, VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::election::TermOver;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::freshness::ListedOnce;
@@ -182,10 +182,19 @@ impl<K: Content> Context<K> {
         }
     }
 
+    /// The contents whose ids may be this one of our driver.
+    pub fn with_handle(&self, handle: &str) -> Vec<Arc<K>> {
+        self.stores.contents.find(BY_HANDLE, &IdKind::Snapshot.key(&self.rules.request.driver, handle))
+    }
+
+    fn may_be_same(&self, one: &str, other: &str) -> bool {
+        IdKind::Snapshot.may_be_same(&self.rules.request.driver, one, other)
+    }
+
     /// Whether another content has the snapshot of a content that is gone, or is to get it.
     pub fn has_heir(&self, gone: &K, handle: Option<&str>) -> bool {
         let is_other = |other: &Arc<K>| other.meta().uid != gone.meta().uid;
-        let names = |handle| self.stores.contents.find(BY_HANDLE, handle).iter().any(is_other);
+        let names = |handle| self.with_handle(handle).iter().any(is_other);
         handle.is_some_and(names) || self.heir(gone).is_some()
     }
 
@@ -255,7 +264,7 @@ impl<K: Content> Context<K> {
             is_going && facts::takes_snapshot_along(&**other) && !intent::is_copied(&**other)
         };
         let needs = |other: &Arc<K>| other.meta().uid != now.content.meta().uid && !deletes(other);
-        let others = self.stores.contents.find(BY_HANDLE, handle);
+        let others = self.with_handle(handle);
         let other = others.iter().find(|other| needs(other)).map(|other| described(&**other));
         let group = || self.group_of(handle).map(|group| described(&*group));
         other.or_else(group)
@@ -300,13 +309,10 @@ impl<K: Content> Context<K> {
         handle.is_some_and(|handle| self.groups_listing(handle).any(|group| !elsewhere::keeps(&*group)))
     }
 
-    fn groups_listing<'a>(
-        &self,
-        snapshot: &'a str,
-    ) -> impl Iterator<Item = Arc<VolumeGroupSnapshotContent>> + use<'a, K> {
+    fn groups_listing(&self, snapshot: &str) -> impl Iterator<Item = Arc<VolumeGroupSnapshotContent>> {
         let groups = self.across.groups.as_ref().filter(|_| !K::NAMES.is_group);
         let all = groups.map(Cache::all).unwrap_or_default();
-        all.into_iter().filter(move |group| group.members().iter().any(|member| member == snapshot))
+        all.into_iter().filter(move |group| group.members().iter().any(|member| self.may_be_same(member, snapshot)))
     }
 
     /// The driver's id of the group whose content lists this snapshot.
@@ -318,7 +324,8 @@ impl<K: Content> Context<K> {
     pub fn going_groups_of(&self, content: &VolumeSnapshotContent) -> Vec<Arc<K>> {
         let snapshot = facts::handle(content);
         let holds = |group: &Arc<K>| {
-            let is_member = || group.members().iter().any(|member| Some(member.as_str()) == snapshot);
+            let is_member =
+                || group.members().iter().any(|member| snapshot.is_some_and(|own| self.may_be_same(member, own)));
             let is_told = || facts::handle(&**group).is_some_and(|group| across::is_of(content, group));
             facts::is_deleting(&**group) && (is_told() || is_member())
         };

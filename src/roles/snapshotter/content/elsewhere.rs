@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Mutex;
 
-use crate::cluster::{Api, ApiError};
+use crate::cluster::{Api, ApiError, IdKind};
 
 use super::facts;
 use super::intent;
 use super::kind::Content;
 
-/// The contents that keep a snapshot, by its id: uid and name of each.
+/// The contents that keep a snapshot, by the [key](IdKind::key) of its id: uid and name of each.
 pub type Keepers = BTreeMap<String, Vec<(String, String)>>;
 
 /// The lists of all contents.
@@ -66,7 +66,7 @@ fn keepers_of<K: Content>(all: &[K], driver: &str) -> Keepers {
     for content in all.iter().filter(|content| content.driver() == driver && keeps(*content)) {
         if let Some(handle) = facts::handle(content) {
             let (uid, name) = (content.meta().uid.to_string(), content.meta().name.to_string());
-            keepers.entry(handle.to_owned()).or_default().push((uid, name));
+            keepers.entry(IdKind::Snapshot.key(driver, handle)).or_default().push((uid, name));
         }
     }
     keepers
@@ -100,5 +100,8 @@ mod tests {
         let keepers = keepers_of(&[foreign, content(json!({})), cut(json!({})), given(json!({}))], DRIVER);
         let ids: Vec<&str> = keepers.keys().map(String::as_str).collect();
         assert_eq!(ids, ["old-1", "snap-1"]);
+        let spelled = |id: &str| given(json!({ "spec": { "source": { "snapshotHandle": id } } }));
+        let keepers = keepers_of(&[spelled("Old-1"), spelled("old-1")], DRIVER);
+        assert_eq!(keepers["old-1"].len(), 2, "of one snapshot, however its id is spelled");
     }
 }

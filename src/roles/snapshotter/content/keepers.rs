@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cluster::{BY_HANDLE, ObjectReference, VolumeSnapshotContent};
+use crate::cluster::{BY_HANDLE, IdKind, ObjectReference, VolumeSnapshotContent};
 
 use super::across::{self, DoomedGroup, Hold};
 use super::context::{Context, Objects};
@@ -47,8 +47,10 @@ impl<K: Content> Context<K> {
 
     /// The contents that name a member of a group, and those that name the group: its own content may list no members.
     fn contents_of(&self, members: &[String], group: DoomedGroup<'_>, driver: &str) -> Vec<Arc<VolumeSnapshotContent>> {
-        let mut contents: Vec<_> =
-            members.iter().flat_map(|snapshot| self.across.snapshots.find(BY_HANDLE, snapshot)).collect();
+        let of_member = |snapshot: &String| {
+            self.across.snapshots.find(BY_HANDLE, &IdKind::Snapshot.key(&self.rules.request.driver, snapshot))
+        };
+        let mut contents: Vec<_> = members.iter().flat_map(of_member).collect();
         let is_of =
             |content: &Arc<VolumeSnapshotContent>| content.driver() == driver && across::is_of(content, group.handle);
         contents.extend(self.across.snapshots.all().into_iter().filter(is_of));

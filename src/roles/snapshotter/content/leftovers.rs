@@ -9,7 +9,6 @@ use std::collections::HashMap;
 
 use tracing::debug;
 
-use crate::cluster::BY_HANDLE;
 use crate::csi::Client;
 use crate::proto::ListSnapshotsRequest;
 use crate::roles::kit::secrets;
@@ -58,7 +57,7 @@ async fn unnamed<K: Content>(cx: &Context<K>, client: &Client, mut request: List
             }
         };
         let ids = page.entries.into_iter().filter_map(|entry| Some(entry.snapshot?.snapshot_id));
-        found.extend(ids.filter(|id| cx.stores.contents.find(BY_HANDLE, id).is_empty()));
+        found.extend(ids.filter(|id| cx.with_handle(id).is_empty()));
         if found.len() >= MOST_NAMED || page.next_token.is_empty() || page.next_token == request.starting_token {
             break;
         }

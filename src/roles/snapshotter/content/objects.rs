@@ -3,7 +3,7 @@
 
 use tracing::warn;
 
-use crate::cluster::{ObjectName, Patch, VolumeSnapshot};
+use crate::cluster::{IdKind, ObjectName, Patch, VolumeSnapshot};
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::{self, Op};
 
@@ -57,7 +57,8 @@ pub(super) async fn seek<K: Content>(cx: &Context<K>, now: &Objects<K>, handle: 
     let api = cx.api()?;
     let keepers = cx.scope.term.unless_over(cx.elsewhere.keepers::<K>(&api, &cx.rules.request.driver)).await?;
     let keepers = keepers.map_err(|error| SEEK.failed(error))?;
-    let other = keepers.get(handle).into_iter().flatten().find(|(uid, _)| uid != now.uid());
+    let key = IdKind::Snapshot.key(&cx.rules.request.driver, handle);
+    let other = keepers.get(&key).into_iter().flatten().find(|(uid, _)| uid != now.uid());
     Ok(Done::Sought(other.map(|(_, name)| format!("{} {name}", K::KIND))))
 }
 

@@ -1,9 +1,10 @@
 //! Everything that a decision on a content depends on. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::cluster::{Moment, ObjectReference, SecretRef};
+use crate::process::folded;
 use crate::roles::snapshotter::secrets::{self, SecretFault};
 
 use super::attempt::{Operation, Progress};
@@ -180,8 +181,8 @@ pub struct Doomed {
 impl Doomed {
     /// The turns that its deletion takes, in the order in which everybody takes them.
     pub fn turns(&self) -> Vec<String> {
-        let ids: BTreeSet<&String> = self.members.iter().chain([&self.handle]).collect();
-        ids.into_iter().cloned().collect()
+        let ids = self.members.iter().chain([&self.handle]);
+        ids.map(|id| (folded(id), id)).collect::<BTreeMap<_, _>>().into_values().cloned().collect()
     }
 }
 
