@@ -10,6 +10,9 @@ use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, 
 
 use super::reload::Configuration;
 
+/// Where nothing says in which namespace we run.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+
 /// Everything outside the process that the daemon uses, as values.
 #[derive(Debug)]
 pub struct Environment {
@@ -44,22 +47,29 @@ impl Environment {
         Instance {
             host: Self::host_name(variables),
             namespace: Self::pod_namespace(variables),
+            leases: Some(Self::lease_namespace(variables)),
             pod: told("POD_NAME"),
             node: told("NODE_NAME"),
         }
     }
 
-    /// The namespace of the pod that we run in: `POD_NAMESPACE`, else `NAMESPACE`, else the service account's, as the Go
-    /// sidecars look it up.
+    /// The namespace of the pod that we run in: `POD_NAMESPACE`, else `NAMESPACE`, which csi-provisioner reads for its capacity
+    /// objects, else the service account's.
     pub fn pod_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
-        const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-        let account = || std::fs::read_to_string(SERVICE_ACCOUNT).ok();
-        variable(variables).map(str::to_owned).or_else(account).as_deref().and_then(trimmed)
+        Self::told_namespace(variables).or_else(account_namespace)
+    }
+
+    /// The namespace of our Leases, unless the configuration names one: `POD_NAMESPACE`, else the service account's, else
+    /// `default`. csi-lib-utils has the same rule, so a Go sidecar and we compete for the same Lease. It knows neither
+    /// `NAMESPACE` nor the namespace of a kubeconfig's context.
+    pub fn lease_namespace(variables: &BTreeMap<String, String>) -> String {
+        let told = variables.get("POD_NAMESPACE").and_then(|namespace| trimmed(namespace));
+        told.or_else(account_namespace).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())
     }
 
     /// The same without the service account, because `check` may run in another pod, for example of a CI pipeline.
     pub fn told_namespace(variables: &BTreeMap<String, String>) -> Option<String> {
-        variable(variables).and_then(trimmed)
+        ["POD_NAMESPACE", "NAMESPACE"].iter().find_map(|key| variables.get(*key).and_then(|found| trimmed(found)))
     }
 
     /// The host name: the pod's in a cluster.
@@ -73,8 +83,10 @@ impl Environment {
     }
 }
 
-fn variable(variables: &BTreeMap<String, String>) -> Option<&str> {
-    variables.get("POD_NAMESPACE").or_else(|| variables.get("NAMESPACE")).map(String::as_str)
+/// The namespace of the service account that is mounted in our pod.
+fn account_namespace() -> Option<String> {
+    const FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+    std::fs::read_to_string(FILE).ok().as_deref().and_then(trimmed)
 }
 
 fn trimmed(namespace: &str) -> Option<String> {
@@ -91,5 +103,32 @@ pub fn telemetry_settings(section: &TelemetrySection, host: &str) -> TelemetrySe
             version: build::VERSION.to_owned(),
             instance: host.to_owned(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What csi-lib-utils and csi-provisioner read.
+    #[test]
+    fn the_leases_are_where_the_go_sidecars_have_them_and_the_rest_is_in_the_pods_namespace() {
+        type Variables = &'static [(&'static str, &'static str)];
+        let cases: [(Variables, Option<&str>, Option<&str>); 6] = [
+            (&[], None, None),
+            (&[("POD_NAMESPACE", "storage")], Some("storage"), Some("storage")),
+            (&[("POD_NAMESPACE", " storage\n")], Some("storage"), Some("storage")),
+            (&[("NAMESPACE", "capacity")], Some("capacity"), None),
+            (&[("POD_NAMESPACE", "storage"), ("NAMESPACE", "capacity")], Some("storage"), Some("storage")),
+            (&[("POD_NAMESPACE", ""), ("NAMESPACE", "capacity")], Some("capacity"), None),
+        ];
+        let account = account_namespace();
+        for (variables, namespace, leases) in cases {
+            let variables = variables.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let instance = Environment::instance(&variables);
+            assert_eq!(instance.namespace.as_deref(), namespace.or(account.as_deref()), "{variables:?}");
+            let leases = leases.or(account.as_deref()).unwrap_or("default");
+            assert_eq!(instance.leases.as_deref(), Some(leases), "{variables:?}");
+        }
     }
 }

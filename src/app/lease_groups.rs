@@ -196,10 +196,14 @@ pub(super) struct LeaseFactory {
 }
 
 impl LeaseFactory {
-    /// The namespace is the configured one, else the pod's, else the kubeconfig's.
+    /// The namespace is the configured one, else the one of [`super::environment::Environment::lease_namespace`].
     pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, rng: &Rng) -> Self {
         let identity = crate::election::identity(&instance.host, rng);
-        Self { section: section.clone(), instance: instance.namespace.clone(), identity }
+        Self {
+            section: section.clone(),
+            instance: instance.leases.clone().or_else(|| instance.namespace.clone()),
+            identity,
+        }
     }
 
     /// `None` if there is no Lease or election is switched off.

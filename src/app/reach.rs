@@ -9,6 +9,7 @@ use crate::election::{self, LeaseError, LeaseSettings};
 use crate::process::Proxies;
 use crate::roles::LoadError;
 
+use super::environment::DEFAULT_NAMESPACE;
 use super::plan::Plan;
 use super::run::client_options;
 
@@ -72,7 +73,7 @@ pub async fn reach(
     }
     let told = section.namespace.as_deref().or(namespace);
     let settings = LeaseSettings {
-        namespace: told.unwrap_or(&clients.namespace).to_owned(),
+        namespace: told.unwrap_or(DEFAULT_NAMESPACE).to_owned(),
         name: LEASE.to_owned(),
         identity: LEASE.to_owned(),
         lease_duration: section.lease_duration,

@@ -20,7 +20,7 @@ use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleCont
 use crate::telemetry::{Meter, Propagation, names};
 
 use super::board::{Leases, StatusEntries, StatusSource};
-use super::environment::Environment;
+use super::environment::{DEFAULT_NAMESPACE, Environment};
 use super::lease_group::count_task_failure;
 use super::lease_groups::{LeaseFactory, LeaseGroups};
 use super::local_roles::{LoadedLocal, LocalRoles};
@@ -222,7 +222,7 @@ impl Daemon {
         info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
 
         let roles = plan::load(&self.reloader.current().roles, &self.caches)?;
-        instance.namespace.get_or_insert_with(|| clients.namespace.clone());
+        instance.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.to_owned());
         let view = Viewpoint {
             driver: &driver.name,
             namespace: instance.namespace.as_deref(),

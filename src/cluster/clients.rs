@@ -97,8 +97,6 @@ pub struct Clients {
     pub watch: kube::Client,
     /// For Leases.
     pub election: kube::Client,
-    /// The namespace that the credentials belong to.
-    pub namespace: String,
     /// How long they wait for a response to begin.
     pub response_timeout: Duration,
     /// Whether the API answers them.
@@ -107,7 +105,7 @@ pub struct Clients {
 
 impl std::fmt::Debug for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Clients").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("Clients").field("outage", &self.outage).finish_non_exhaustive()
     }
 }
 
@@ -176,7 +174,7 @@ impl Clients {
                 Some(value)
             }
         };
-        let (namespace, outage) = ("default".to_owned(), Outage::default());
+        let outage = Outage::default();
         let client = || {
             let http = pool().build::<_, Body>(DialConnector { dial: dial.clone(), timeout: options.connect_timeout });
             let authorization = authorization.clone();
@@ -187,13 +185,12 @@ impl Clients {
                 let (request, http) = (absolute(request), http.clone());
                 async move { http.request(request?).await.map_err(BoxError::from) }
             });
-            guarded(service, &namespace, options, &outage)
+            guarded(service, options, &outage)
         };
         Ok(Self {
             work: client(),
             watch: client(),
             election: client(),
-            namespace: namespace.clone(),
             response_timeout: options.response_timeout,
             outage: outage.clone(),
         })
@@ -207,7 +204,7 @@ impl Clients {
         if let Some(proxy) = &proxy {
             info!(%proxy, "the Kubernetes API is reached through a proxy");
         }
-        let (namespace, outage) = (config.default_namespace.clone(), Outage::default());
+        let outage = Outage::default();
         let tls = client_config(config)?;
         let client = |versions: Versions| -> Result<kube::Client, kube::Error> {
             let mut tcp = HttpConnector::new();
@@ -236,14 +233,13 @@ impl Clients {
                     request
                 })
                 .service(http);
-            Ok(guarded(service, &namespace, options, &outage))
+            Ok(guarded(service, options, &outage))
         };
         let client = |versions| client(versions).map_err(|error| ConnectError::Credentials(Box::new(error)));
         Ok(Self {
             work: client(Versions::Any)?,
             watch: client(Versions::Any)?,
             election: client(Versions::One)?,
-            namespace: namespace.clone(),
             response_timeout: options.response_timeout,
             outage: outage.clone(),
         })
@@ -369,7 +365,7 @@ fn absolute(mut request: Request<Body>) -> Result<Request<Body>, BoxError> {
 
 /// Adds what every client needs: a user agent, a limit for the beginning of a response, a pace for watches, and the news
 /// whether the API answers.
-fn guarded<S>(inner: S, namespace: &str, options: &ClientOptions, outage: &Outage) -> kube::Client
+fn guarded<S>(inner: S, options: &ClientOptions, outage: &Outage) -> kube::Client
 where
     S: Service<Request<Body>, Response = Answer, Error = BoxError> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -394,7 +390,8 @@ where
             answer
         }
     });
-    ClientBuilder::new(service, namespace).build()
+    // No request of ours is for a default namespace: each names its own.
+    ClientBuilder::new(service, "default").build()
 }
 
 /// Spaces the starts of watches of one path.

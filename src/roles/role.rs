@@ -152,8 +152,10 @@ impl Reader {
 pub struct Instance {
     /// The machine's or pod's host name: the first half of the identity on Leases.
     pub host: String,
-    /// The namespace that it runs in. In a [`RoleContext`] it is always known: by default the kubeconfig's namespace.
+    /// The namespace that it runs in. In a [`RoleContext`] it is always known: by default `default`, never the kubeconfig's.
     pub namespace: Option<String>,
+    /// The namespace of its Leases, unless the configuration names one. `None`: the one that it runs in.
+    pub leases: Option<String>,
     /// Its pod.
     pub pod: Option<String>,
     /// The node that its pod runs on.

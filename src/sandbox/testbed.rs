@@ -381,7 +381,7 @@ fn instance(name: &str) -> Instance {
         host: name.to_owned(),
         namespace: Some("kube-system".to_owned()),
         pod: Some(name.to_owned()),
-        node: None,
+        ..Instance::default()
     }
 }
 

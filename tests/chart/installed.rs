@@ -86,6 +86,7 @@ impl<'a> Release<'a> {
             namespace: Some(self.namespace.clone()),
             pod: Some(pod.to_owned()),
             node: node.map(str::to_owned),
+            ..Instance::default()
         };
         self.world.real().start_in(instance, self.rendered.config(), &self.token).await
     }

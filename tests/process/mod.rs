@@ -16,6 +16,7 @@ mod beside;
 mod certificates;
 mod collector;
 mod commits;
+mod credentials;
 mod diagnostics;
 mod drivers;
 mod exposition;

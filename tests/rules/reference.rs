@@ -27,11 +27,13 @@ schema` prints the JSON Schema, which editors understand.
   `leaderElection.leaseDuration` (`__` goes one level down, `_` begins the next word). The value can also be a whole block as YAML.
 - The flags `--role` (repeated), `--csi-address`, `--timeout` and `--v` of `run` take precedence over both, and with a role no file is
   needed: `csi-control-plane run --role attacher --csi-address /csi/csi.sock`. `check` takes the same flags, and says which key each sets.
-- The daemon reads its place in the cluster from variables: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace)
-  for Leases, the journal and capacity objects, `POD_NAME` for `capacity.ownerLevel` 0 and above, `NODE_NAME` for `nodeDeployment`
-  and `csiNodeInterval`. Without one that its file needs, `run` ends with 78 and a reload is refused; `check` may run elsewhere, and warns.
+- The daemon reads its place in the cluster from variables: `POD_NAMESPACE` (else `NAMESPACE`, else the service account's namespace,
+  else `default`) for the journal and capacity objects, the same without `NAMESPACE` for Leases, `POD_NAME` for `capacity.ownerLevel` 0
+  and above, `NODE_NAME` for `nodeDeployment` and `csiNodeInterval`. Without one of the last two that its file needs, `run` ends with 78
+  and a reload is refused; `check` may run elsewhere, and warns.
   The chart sets those that are needed; `migrate` sets `POD_NAMESPACE` and `POD_NAME`, and keeps the sidecar's `NODE_NAME`. `check` uses
-  `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`.
+  `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`. The namespace of a kubeconfig's
+  context counts for nothing, as in the Go sidecars.
 - `csi-control-plane check --config FILE --driver-name NAME` works offline and reports all errors at once, each with its key, its line, the value
   found and the values allowed.
 - \"was\" names the flag of the Go sidecar that a key replaces; [flags.md](flags.md) is the table by flag.

@@ -74,7 +74,7 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_gives_clients_and_its_namespace() {
+async fn a_kubeconfig_gives_clients_and_its_namespace_counts_for_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("config");
     let text = "{ apiVersion: v1, kind: Config, current-context: c, users: [{ name: u, user: { token: t } }], \
@@ -83,7 +83,7 @@ async fn a_kubeconfig_gives_clients_and_its_namespace() {
     std::fs::write(&path, text).unwrap();
     let access = ClusterAccess::Kubeconfig(path);
     let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
-    assert_eq!(clients.namespace, "storage");
+    assert_eq!(clients.work.default_namespace(), "default");
 }
 
 #[tokio::test]
