@@ -349,7 +349,10 @@ async fn serve(
         clock: Clock::system(),
         rng: Rng::system(),
         meter,
-        cluster: loaded.config.kubernetes.kubeconfig.clone().map_or(ClusterAccess::Inferred, ClusterAccess::Kubeconfig),
+        cluster: match &loaded.config.kubernetes.kubeconfig {
+            Some(path) => ClusterAccess::Kubeconfig(path.clone()),
+            None => ClusterAccess::inferred(variables),
+        },
         proxies: Proxies::read(variables),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),

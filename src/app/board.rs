@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cluster::{Caches, Outage};
+use crate::cluster::{Caches, Credentials, Outage};
 use crate::config::Loaded;
 use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{
@@ -95,6 +95,13 @@ impl StatusSource {
     pub(super) fn register_outage(&self, board: &Board, outage: &Outage) {
         let (clock, outage) = (self.clock, outage.clone());
         board.notices(move || outage.told(clock.now()).into_iter().collect()).forever();
+    }
+
+    /// Shows credentials that the API refuses or that cannot be renewed. `/livez` fails where a restart may help.
+    pub(super) fn register_credentials(board: &Board, credentials: &Credentials, clock: Clock) {
+        let (shown, checked) = (credentials.clone(), credentials.clone());
+        board.notices(move || shown.told(clock.now()).into_iter().collect()).forever();
+        board.alive("credentials", move || checked.health(clock.now())).forever();
     }
 
     /// Shows the roles and warnings of a new configuration instead of the old one.
@@ -231,4 +238,69 @@ impl StatusSource {
 /// What the status page says of a kind that only features need, and that cannot be read.
 fn unread_notice(kind: &str, why: &str) -> String {
     format!("{kind}: {why}. What needs no such objects goes on, and the others wait.")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::{ClientOptions, Clients, ClusterAccess};
+    use crate::diagnostics::Overall;
+
+    /// An API server that knows nobody.
+    fn refusing() -> std::net::SocketAddr {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                while stream.by_ref().lines().map_while(Result::ok).any(|line| line.is_empty()) {
+                    let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 2\r\n\r\nno";
+                    stream.get_mut().write_all(answer).unwrap();
+                }
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn credentials_that_have_changed_and_are_refused_for_minutes_fail_livez_and_the_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let text = format!(
+            "{{ current-context: c, users: [{{ name: u, user: {{ token: t }} }}], clusters: [{{ name: k, cluster: {{ server: \
+             'http://{}' }} }}], contexts: [{{ name: c, context: {{ cluster: k, user: u }} }}] }}",
+            refusing()
+        );
+        std::fs::write(&path, &text).unwrap();
+        let access = ClusterAccess::Kubeconfig(path.clone());
+        let clients = Clients::connect(&access, &ClientOptions::default()).await.unwrap();
+        let (clock, credentials) = (Clock::system(), clients.credentials.clone());
+        let board = Board::new("test", clock);
+        StatusSource::register_credentials(&board, &credentials, clock);
+        assert_eq!((board.livez().answer("").healthy, board.report().warnings.len()), (true, 0));
+        assert!(clients.work.apiserver_version().await.is_err());
+
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(150)).await;
+        std::fs::write(&path, &text[..40]).unwrap();
+        credentials.look_if_due().await;
+        assert!(board.livez().answer("").healthy);
+        assert_eq!(board.report().overall, Overall::Starting);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let livez = board.livez().answer("");
+        let begin = "[-]credentials failed: The Kubernetes API refuses the credentials for ";
+        let reason = format!(" s: GET /version: 401 Unauthorized. {} changed, but", path.display());
+        assert!(!livez.healthy && livez.body.starts_with(begin) && livez.body.contains(&reason), "{}", livez.body);
+        let report = board.report();
+        assert_eq!((report.overall, report.warnings.len()), (Overall::Failing, 1), "{:?}", report.warnings);
+
+        // The old file is there again: a restart would change nothing.
+        std::fs::write(&path, &text).unwrap();
+        tokio::time::advance(Duration::from_secs(10)).await;
+        credentials.look_if_due().await;
+        assert!(board.livez().answer("").healthy);
+    }
 }

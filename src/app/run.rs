@@ -204,6 +204,8 @@ impl Daemon {
         let (csi, board, clock) = (self.csi.clone(), self.board.clone(), self.status.clock);
         self.status.register_cluster(&board);
         let clients = Clients::connect(&access, &clients).await.map_err(AppError::Cluster)?;
+        tasks.spawn("credentials", clients.credentials.clone().renew());
+        StatusSource::register_credentials(&board, &clients.credentials, clock);
 
         info!(endpoint = self.status.endpoint, "waiting for the driver");
         tasks.spawn("csi", csi.clone().run());

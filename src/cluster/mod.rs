@@ -11,20 +11,26 @@
 //! - **Cached objects only move forward**: versions are compared, and a complete list shows which objects are gone. Our
 //!   own writes count as soon as the server has answered, before the watch delivers them.
 //! - **Deletes are delivered**, also those that happened while no watch was open.
+//! - **Credentials are renewed under the clients**, which never end for that: see `credentials`.
 //! - **No write without a precondition, no request without a change, no retry without a decision.**
 //!
 //! Imports only `process` and `telemetry` of this crate. A pure file says so in its first lines.
 
+mod access;
 mod api;
 mod cache;
 mod caches;
 mod certificate;
 mod clients;
 mod config;
+mod connections;
+mod credentials;
 mod error;
 mod event_book;
 mod events;
+mod exec;
 mod fanout;
+mod kubeconfig;
 mod managers;
 mod meta;
 mod moment;
@@ -49,11 +55,14 @@ mod watch;
 mod watch_error;
 mod watched;
 
+pub use access::{ClusterAccess, ConnectError, ServiceAccount};
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
 pub use cache::{Cache, CacheStatus};
 pub use caches::{Caches, Finds, Sighting, WatchHandle};
-pub use clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+pub use clients::Clients;
 pub use config::KubernetesSection;
+pub use connections::ClientOptions;
+pub use credentials::Credentials;
 pub use error::{ApiError, ApiErrorKind, Verb};
 pub use event_book::{EventKind, EventTarget};
 pub use events::{EventRecorder, EventSource};

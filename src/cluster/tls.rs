@@ -93,7 +93,7 @@ pub(super) fn client_config(config: &kube::Config) -> Result<rustls::ClientConfi
     let identity = identity(&config.auth_info, &provider)?;
     let verifier = if config.accept_invalid_certs { None } else { verifier(config, provider)? };
 
-    // kube makes the rest: a certificate that a program of the kubeconfig gives, and the system's authorities.
+    // kube makes the rest: the system's authorities.
     let mut rest = config.clone();
     if verifier.is_some() {
         (rest.root_cert, rest.root_cert_file) = (Some(Vec::new()), None);

@@ -381,7 +381,9 @@ impl Board {
         report.take_done(all_done, find.as_ref());
         report.take_objects(all_objects);
         report.tasks.sort();
-        report.overall = report.judge();
+        // What only a restart mends.
+        let is_alive = self.livez().conditions.iter().all(|condition| condition.failure.is_none());
+        report.overall = if is_alive { report.judge() } else { Overall::Failing };
         report
     }
 }

@@ -22,7 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::rbac::Rule;
 use crate::cluster::{
-    Api, ApiError, ApiOptions, ClientOptions, Clients, ClusterAccess, ConnectError, EventRecorder, Object, ObjectName,
+    Api, ApiError, ApiOptions, ClientOptions, Clients, ClusterAccess, ConnectError, Credentials, EventRecorder, Object,
+    ObjectName,
 };
 use crate::config::RoleSection;
 use crate::config::sidecar::Sidecar;
@@ -130,20 +131,25 @@ pub struct ClusterOnRequest {
 
 /// Reads objects. A local role has no term, and so no right to write.
 #[derive(Debug, Clone)]
-pub struct Reader(Api);
+pub struct Reader {
+    api: Api,
+    credentials: Credentials,
+}
 
 impl ClusterOnRequest {
     /// Reads the credentials. The connection opens with the first request.
     pub async fn connect(&self, meter: &Meter) -> Result<Reader, ConnectError> {
         let clients = Clients::connect(&self.access, &self.clients).await?;
-        Ok(Reader(Api::new(clients.work, &self.api, meter.clone())))
+        Ok(Reader { api: Api::new(clients.work, &self.api, meter.clone()), credentials: clients.credentials })
     }
 }
 
 impl Reader {
     /// Reads an object that may not exist.
     pub async fn get_opt<K: Object>(&self, name: &ObjectName) -> Result<Option<K>, ApiError> {
-        self.0.get_opt(name).await
+        // A local role has no task that renews them.
+        self.credentials.look_if_due().await;
+        self.api.get_opt(name).await
     }
 }
 

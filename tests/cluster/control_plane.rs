@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::programs::{Janitor, Program};
-use super::tls::{Authority, Pair, signing_key};
+use super::tls::{Authority, Pair, write_keys};
 
 /// How long a program may take to be ready, on a busy machine.
 const READY: Duration = Duration::from_secs(90);
@@ -298,6 +298,38 @@ impl ControlPlane {
         self.start_api().await.unwrap();
     }
 
+    /// Restarts the API server with another authority: of its own certificate, of all users', and of the administrator's.
+    pub(crate) async fn renew(&mut self) {
+        self.authority = Authority::new();
+        self.admin = self.authority.client("cluster-tests", Some("system:masters"));
+        let api = self.authority.server("kube-apiserver");
+        let admin = self.kubeconfig_with(&client_certificate(&self.admin)).to_string();
+        let (folder, authority) = (self.folder.clone(), self.authority.certificate.clone());
+        let renew = || {
+            let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+            write("clients.crt", &authority);
+            write("api.crt", &api.certificate);
+            write("api.key", &api.key);
+            write("admin.kubeconfig", &admin);
+        };
+        self.restart_api(renew).await;
+    }
+
+    /// A kubeconfig of an administrator of this name, which names files beside it: they are issued now.
+    pub(crate) fn kubeconfig_of_files(&self, name: &str) -> PathBuf {
+        let pair = self.authority.client(name, Some("system:masters"));
+        let write = |end: &str, text: &str| std::fs::write(self.folder.join(format!("{name}.{end}")), text).unwrap();
+        write("ca.crt", &self.authority.certificate);
+        write("crt", &pair.certificate);
+        write("key", &pair.key);
+        let user = json!({ "client-certificate": format!("{name}.crt"), "client-key": format!("{name}.key") });
+        let mut file = self.kubeconfig_with(&user);
+        file["clusters"][0]["cluster"] =
+            json!({ "server": self.url(), "certificate-authority": format!("{name}.ca.crt") });
+        write("kubeconfig", &file.to_string());
+        self.folder.join(format!("{name}.kubeconfig"))
+    }
+
     /// Makes etcd forget every version but the latest.
     pub(crate) async fn compact(&self) {
         let mut config = self.config(&client_certificate(&self.admin)).await;
@@ -344,22 +376,6 @@ fn client_certificate(pair: &Pair) -> Value {
     json!({"client-certificate-data": STANDARD.encode(&pair.certificate), "client-key-data": STANDARD.encode(&pair.key)})
 }
 
-fn write_keys(folder: &Path, authority: &Authority) {
-    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
-    write("authority.crt", &authority.certificate);
-    let (private, public) = signing_key();
-    write("service-accounts.key", &private);
-    write("service-accounts.pub", &public);
-    for (name, pair) in [
-        ("etcd", authority.server("etcd")),
-        ("api", authority.server("kube-apiserver")),
-        ("api-etcd", authority.client("kube-apiserver", None)),
-    ] {
-        write(&format!("{name}.crt"), &pair.certificate);
-        write(&format!("{name}.key"), &pair.key);
-    }
-}
-
 fn etcd_arguments(ports: Ports) -> Vec<String> {
     let Ports { etcd, peer, .. } = ports;
     vec![
@@ -391,7 +407,7 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
         "--advertise-address=127.0.0.1",
         "--tls-cert-file=api.crt",
         "--tls-private-key-file=api.key",
-        "--client-ca-file=authority.crt",
+        "--client-ca-file=clients.crt",
         "--etcd-cafile=authority.crt",
         "--etcd-certfile=api-etcd.crt",
         "--etcd-keyfile=api-etcd.key",

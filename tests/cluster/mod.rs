@@ -12,6 +12,7 @@
 //! assets          what build.sh builds where there is an etcd and a kube-apiserver already
 //! versions        what runs is what go.mod and the documents name
 //! connections     how the daemon's clients use their connections to a server that speaks HTTP/2
+//! credentials     the control plane gets another authority while a daemon runs
 //! kubectl         the real kubectl, as the administrator
 //! isolation       the control plane is reached from nowhere else, not without TLS, and shares nothing with one beside it
 //! claim_rights    what needs each of the provisioner's rights
@@ -38,6 +39,7 @@ mod assets;
 mod claim_rights;
 mod connections;
 mod conversion;
+mod credentials;
 mod group_versions;
 mod handovers;
 mod isolation;

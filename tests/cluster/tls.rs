@@ -1,5 +1,7 @@
 //! Certificates: one authority, and the certificates that it signs.
 
+use std::path::Path;
+
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -49,8 +51,27 @@ impl Authority {
     }
 }
 
+/// Writes the keys and certificates of etcd and of the API server.
+pub(crate) fn write_keys(folder: &Path, authority: &Authority) {
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    // etcd and the API server among themselves, and whom the API server trusts.
+    write("authority.crt", &authority.certificate);
+    write("clients.crt", &authority.certificate);
+    let (private, public) = signing_key();
+    write("service-accounts.key", &private);
+    write("service-accounts.pub", &public);
+    for (name, pair) in [
+        ("etcd", authority.server("etcd")),
+        ("api", authority.server("kube-apiserver")),
+        ("api-etcd", authority.client("kube-apiserver", None)),
+    ] {
+        write(&format!("{name}.crt"), &pair.certificate);
+        write(&format!("{name}.key"), &pair.key);
+    }
+}
+
 /// A key pair to sign service accounts' tokens with: the private and the public half.
-pub(crate) fn signing_key() -> (String, String) {
+fn signing_key() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     (key.serialize_pem(), key.public_key_pem())
 }

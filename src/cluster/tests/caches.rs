@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::{Answer, Seen, Server, attachment, list, pass, status, va};
 use crate::cluster::caches::Caches;
-use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess};
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, CsiNode, VolumeAttachment};
 use crate::cluster::scope::Viewpoint;
 use crate::cluster::{Cache, Subscription};
+use crate::cluster::{ClientOptions, Clients, ClusterAccess};
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 

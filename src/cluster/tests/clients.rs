@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::{Answer, Server, list, status};
 use crate::cluster::api::{Api, ApiOptions};
-use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess};
 use crate::cluster::error::ApiErrorKind;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::VolumeAttachment;
+use crate::cluster::{ClientOptions, Clients, ClusterAccess};
 use crate::process::{Dial, error_chain};
 use crate::telemetry::Meter;
 

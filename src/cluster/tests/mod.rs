@@ -3,9 +3,11 @@
 mod api;
 mod caches;
 mod clients;
+mod credentials;
 mod events;
 mod fanout;
 mod kinds;
+mod kubeconfigs;
 mod objects;
 mod proxies;
 mod subscriptions;
@@ -26,8 +28,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::clients::{ClientOptions, Clients, ClusterAccess};
 use super::objects::VolumeAttachment;
+use super::{ClientOptions, Clients, ClusterAccess};
 use crate::process::mem_listener::{MemListener, mem_listener};
 use crate::process::{Dial, TaskEnds, Tasks};
 

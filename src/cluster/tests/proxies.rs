@@ -9,7 +9,8 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
 use super::wire::{Does, NAME, api_server, data, http_proxy, https_proxy, kubeconfig, self_signed, socks_proxy};
-use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectError, of_pod};
+use crate::cluster::access::of_pod;
+use crate::cluster::{ClientOptions, Clients, ClusterAccess, ConnectError};
 use crate::process::{Proxies, error_chain};
 
 /// The clients of a kubeconfig with this cluster, under these variables.

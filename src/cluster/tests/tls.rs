@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 
 use super::wire::{NAME, api_server, data, kubeconfig};
-use crate::cluster::clients::{ClientOptions, Clients, ClusterAccess, ConnectError};
+use crate::cluster::{ClientOptions, Clients, ClusterAccess, ConnectError};
 use crate::process::error_chain;
 
 macro_rules! file {
@@ -181,12 +181,16 @@ async fn a_client_certificate_of_version_1_is_sent() {
 }
 
 /// Takes any client certificate, as a kube-apiserver does in the handshake, and keeps it.
-#[derive(Debug)]
-struct Shown(std::sync::Mutex<Vec<Vec<u8>>>);
+#[derive(Debug, Default)]
+pub(super) struct Shown(std::sync::Mutex<Vec<Vec<u8>>>);
 
 impl rustls::server::danger::ClientCertVerifier for Shown {
     fn root_hint_subjects(&self) -> &[rustls::DistinguishedName] {
         &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
     }
 
     fn verify_client_cert(

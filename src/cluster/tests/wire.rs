@@ -2,7 +2,8 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -161,6 +162,12 @@ pub(super) fn self_signed() -> (String, rustls::ServerConfig) {
     let certificates = vec![made.cert.der().clone()];
     let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(certificates, key).unwrap();
     (made.cert.pem(), config)
+}
+
+/// Writes a program. Another process does: a file that is open for writing in a fork of ours cannot be run.
+pub(super) fn program(path: &Path, script: &str) {
+    let arguments = ["-c", "printf '%s\n' \"$2\" > \"$1\" && chmod 755 \"$1\"", "sh", path.to_str().unwrap(), script];
+    assert!(Command::new("sh").args(arguments).status().unwrap().success());
 }
 
 /// Text as a kubeconfig's `…-data`.
