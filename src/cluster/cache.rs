@@ -13,6 +13,7 @@
 //! and continues. [`Subscription::panicked`] reports the panic to the subscription's owner, whose term must fail.
 
 mod progress;
+mod turns;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,6 +30,7 @@ use crate::telemetry::{Meter, names as metric};
 
 pub use progress::CacheStatus;
 use progress::Progress;
+pub use turns::WriteTurn;
 
 /// The objects of one kind. Clones are handles to the same objects.
 pub struct Cache<K: Cached>(Arc<Inner<K>>);
@@ -48,6 +50,7 @@ struct Inner<K: Cached> {
     version: AtomicUsize,
     lists: watch::Sender<Lists>,
     setup: OnceLock<Setup>,
+    turns: turns::Turns,
 }
 
 /// Values that are known only after the driver's name is known.
@@ -105,6 +108,7 @@ impl<K: Cached> Cache<K> {
             version: AtomicUsize::new(0),
             lists: watch::Sender::new(Lists::default()),
             setup: OnceLock::new(),
+            turns: turns::Turns::default(),
         }))
     }
 

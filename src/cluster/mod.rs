@@ -57,7 +57,7 @@ mod watched;
 
 pub use access::{ClusterAccess, ConnectError, ServiceAccount};
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
-pub use cache::{Cache, CacheStatus};
+pub use cache::{Cache, CacheStatus, WriteTurn};
 pub use caches::{Caches, Finds, Sighting, WatchHandle};
 pub use clients::Clients;
 pub use config::KubernetesSection;

@@ -77,6 +77,7 @@ async fn protect_volume(cx: &Context, now: &Objects) -> Result<(), Stop> {
     let Some(patch) = patch::add_finalizer(&volume.metadata, &cx.rules.finalizer, &BTreeMap::new()) else {
         return Ok(());
     };
+    let _turn = cx.scope.write_turn(&cx.stores.volumes, volume.as_ref()).await?;
     let api = cx.scope.api.use_now()?;
     let name = ObjectName::of(volume.as_ref());
     let written: PersistentVolume = api.patch(&name, &patch).await.map_err(|error| PROTECT.failed(error))?;

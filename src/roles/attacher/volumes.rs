@@ -83,6 +83,7 @@ impl Reconciler for Volumes {
             return Ok(false);
         };
         let Some(patch) = patch::remove_finalizer(&volume.metadata, &cx.rules.finalizer) else { return Ok(false) };
+        let _turn = cx.scope.write_turn(&cx.stores.volumes, volume.as_ref()).await?;
         let api = cx.scope.api.use_now()?;
         let written = api.patch::<PersistentVolume>(&ObjectName::of(volume.as_ref()), &patch).await;
         let written = written.map_err(|error| RELEASE_VOLUME.failed(error))?;

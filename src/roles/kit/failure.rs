@@ -253,6 +253,8 @@ pub enum Stop<R: Reason> {
     TermOver,
     /// Nothing failed, but it is too early: observe again after this time.
     Later(Duration),
+    /// Another role of this process has written the object meanwhile, and the cache has what it wrote: observe and decide again.
+    LookAgain,
     /// The cache is behind the API. The watch will deliver the change and wake the key. If the cache stays behind, this
     /// error is reported.
     Behind(AttemptError<R>),
@@ -261,6 +263,30 @@ pub enum Stop<R: Reason> {
 impl<R: Reason> From<TermOver> for Stop<R> {
     fn from(_: TermOver) -> Self {
         Self::TermOver
+    }
+}
+
+/// Why a write got no turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoTurn {
+    /// The Lease was lost meanwhile.
+    TermOver,
+    /// Another role has written the object meanwhile.
+    Outdated,
+}
+
+impl From<TermOver> for NoTurn {
+    fn from(_: TermOver) -> Self {
+        Self::TermOver
+    }
+}
+
+impl<R: Reason> From<NoTurn> for Stop<R> {
+    fn from(why: NoTurn) -> Self {
+        match why {
+            NoTurn::TermOver => Self::TermOver,
+            NoTurn::Outdated => Self::LookAgain,
+        }
     }
 }
 

@@ -203,6 +203,7 @@ async fn attempt<R: Reconciler>(reconciler: &R, ticket: &mut Ticket<R::Key>) -> 
         Ok(end) => Ok(end),
         Err(Stop::TermOver) => return Err(Outcome::Interrupted),
         Err(Stop::Later(wait)) => return Err(Outcome::RetryAfter(wait)),
+        Err(Stop::LookAgain) => return Err(Outcome::RetryAfter(CATCH_UP)),
         Err(Stop::Behind(error)) if ticket.age() < LAG_PATIENCE => {
             debug!(error = error.message(), "the cache is behind: looking again");
             return Err(Outcome::RetryAfter(CATCH_UP));
@@ -236,6 +237,7 @@ async fn work<R: Reconciler>(
         attempt.patience = if has_answer { Patience::UntilLost } else { Patience::UntilOver };
         let event = match reconciler.perform(step, &view, state, attempt).await {
             Ok(event) => event,
+            Err(Stop::LookAgain) => continue,
             Err(ended) => refresh_after(reconciler, ended, &view, attempt).await?,
         };
         reconciler.apply(state, event);

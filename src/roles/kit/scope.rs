@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::EventsMode;
-use crate::cluster::{Api, EventKind, EventRecorder, EventTarget};
+use super::failure::NoTurn;
+use crate::cluster::{Api, Cache, Cached, EventKind, EventRecorder, EventTarget, ObjectName, WriteTurn};
 use crate::csi::{Capabilities, Client, SnapshotLocks, VolumeLocks};
 use crate::election::{Fenced, Term};
 use crate::process::{Clock, Rng};
@@ -69,6 +70,14 @@ impl TermScope {
     pub fn with_events(self, mode: EventsMode) -> Self {
         let events = if mode == EventsMode::All { self.events.counting_soon() } else { self.events.clone() };
         Self { events, ..self }
+    }
+
+    /// The turn to write the object that `seen` shows: hold it until the cache has the answer. If another role has written the object
+    /// meanwhile, the attempt looks again, because the patch of an older version would fail.
+    pub async fn write_turn<K: Cached>(&self, cache: &Cache<K>, seen: &K) -> Result<WriteTurn, NoTurn> {
+        // An answer of the driver may still have to be recorded, so only the loss of the Lease ends the wait.
+        let turn = self.term.until_lost(cache.write_turn(&ObjectName::of(seen))).await?;
+        if cache.newer(seen).is_some() { Err(NoTurn::Outdated) } else { Ok(turn) }
     }
 
     /// Records an Event, which is sent only while the term lasts.

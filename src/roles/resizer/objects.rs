@@ -42,6 +42,7 @@ pub(super) async fn patch_claim(
         Meeting::LookAgain => return Ok(None),
     };
     let _writes = turn.writes().await;
+    let _turn = cx.scope.term.until_lost(cx.stores.claims.write_turn(&name)).await?;
     let held = cx.stores.claims.get(&name);
     if held.is_none_or(|held| held.metadata.resource_version != now.claim.metadata.resource_version) {
         return Ok(None);
@@ -94,6 +95,7 @@ pub(super) async fn patch_volume(
         None => None,
     };
     let name = ObjectName::of(volume.as_ref());
+    let _turn = cx.scope.term.until_lost(cx.stores.volumes.write_turn(&name)).await?;
     let held = cx.stores.volumes.get(&name);
     if held.is_none_or(|held| held.metadata.resource_version != volume.metadata.resource_version) {
         return Ok(());

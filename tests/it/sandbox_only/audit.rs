@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use csi_control_plane::sandbox::api::faults;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -142,4 +143,76 @@ async fn an_attach_during_a_burst_of_claims_waits_for_few_of_their_requests() {
     let meanwhile = requests(&world, "").len() - before;
     // Its own are four at most, each beside one of the claims and one of the Events.
     assert!(meanwhile < CLAIMS / 2, "{meanwhile} requests while one volume was attached");
+}
+
+/// The daemon's patches of PersistentVolumes that were refused, because another writer was first.
+fn lost_races(world: &World) -> usize {
+    let is_lost = |it: &&str| ["patch persistentvolumes 409", "patch persistentvolumes 422"].contains(it);
+    written(world).iter().map(String::as_str).filter(is_lost).count()
+}
+
+/// So many volumes of claims, each attached; then their claims go, and wait for the detach.
+async fn released_while_attached(world: &World, count: usize) -> (Vec<PersistentVolume>, Vec<String>) {
+    let (class, node) = (world.class("class", json!({})).await, world.node("node").await);
+    let (mut volumes, mut attachments) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let claim = world.claim(&format!("claim-{number}"), &class, json!({})).await;
+        let volume = world.provisioned(&claim).await;
+        let attachment = world.attach(&volume.name_any(), &node).await;
+        world.attached(&attachment).await;
+        world.delete_claim(&claim).await;
+        volumes.push(volume);
+        attachments.push(attachment);
+    }
+    (volumes, attachments)
+}
+
+#[tokio::test]
+async fn attacher_and_provisioner_take_their_finalizers_off_a_volume_without_a_wasted_write() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.provisioner_with(json!({ "reconciler": null }), json!({})).await;
+    world.serving(&daemon).await;
+    let (volumes, attachments) = released_while_attached(&world, 40).await;
+    for attachment in &attachments {
+        world.detach(attachment).await;
+    }
+    for volume in &volumes {
+        world.gone::<PersistentVolume>(&volume.name_any()).await;
+    }
+    assert_eq!(lost_races(&world), 0, "{:#?}", written(&world));
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), volumes.len());
+}
+
+/// Beside a Go sidecar no turn is taken: the tests in each patch are what protects its write, and the daemon repeats its own.
+#[tokio::test]
+async fn volumes_go_beside_another_program_that_takes_its_finalizer_off_at_the_same_time() {
+    const FOREIGN: &str = "external-attacher/of-another-program";
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.provisioner_with(json!({ "reconciler": null }), json!({})).await;
+    world.serving(&daemon).await;
+    let (volumes, attachments) = released_while_attached(&world, 10).await;
+    let mut others = Vec::new();
+    for volume in &volumes {
+        let name = volume.name_any();
+        // Before ours, so that its removal moves ours.
+        let add = json!([{ "op": "add", "path": "/metadata/finalizers/0", "value": FOREIGN }]);
+        world.json_patch::<PersistentVolume>(&name, add).await;
+        let world = &world;
+        others.push(async move {
+            world.until(&name, "deleted", |it: &PersistentVolume| it.metadata.deletion_timestamp.is_some()).await;
+            let remove = json!([{ "op": "test", "path": "/metadata/finalizers/0", "value": FOREIGN },
+                { "op": "remove", "path": "/metadata/finalizers/0" }]);
+            world.json_patch::<PersistentVolume>(&name, remove).await;
+        });
+    }
+    let detach = async {
+        for attachment in &attachments {
+            world.detach(attachment).await;
+        }
+    };
+    futures::join!(detach, futures::future::join_all(others));
+    for volume in &volumes {
+        world.gone::<PersistentVolume>(&volume.name_any()).await;
+    }
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), volumes.len());
 }

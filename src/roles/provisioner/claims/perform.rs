@@ -345,10 +345,15 @@ async fn protect<K: Cached>(
     afresh: bool,
     finalizer: &str,
 ) -> Result<(), Stop> {
-    let api = cx.scope.api.use_now()?;
     let name = ObjectName::of(seen);
+    let _turn = cx.scope.term.until_lost(cache.write_turn(&name)).await?;
+    let api = cx.scope.api.use_now()?;
     let mut now =
         if afresh { api.get::<K>(&name).await.map_err(|error| PROTECT_SOURCE.failed(error))? } else { seen.clone() };
+    // Another role of this process may have written it meanwhile.
+    if let Some(newer) = cache.newer(&now) {
+        now = K::clone(&newer);
+    }
     for is_last in [false, true] {
         let Some(patch) = patch::add_finalizer(now.meta(), finalizer, &BTreeMap::new()) else { return Ok(()) };
         match api.patch::<K>(&name, &patch).await {

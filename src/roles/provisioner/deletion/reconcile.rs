@@ -326,6 +326,7 @@ impl DeletionReconciler {
     /// Writes to the volume. Returns whether this removed the last finalizer of an object that is being deleted.
     async fn patch(&self, volume: &PersistentVolume, patch: Option<Patch>, op: Op) -> Result<bool, Stop<DeleteReason>> {
         let Some(patch) = patch else { return Ok(false) };
+        let _turn = self.cx.scope.write_turn(&self.cx.stores.volumes, volume).await?;
         let api = self.cx.scope.api.use_now()?;
         let written = api.patch::<PersistentVolume>(&ObjectName::of(volume), &patch).await;
         let written = written.map_err(|error| op.failed(error))?;

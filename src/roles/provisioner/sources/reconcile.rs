@@ -294,16 +294,19 @@ impl SourceReconciler {
         }
     }
 
-    /// The patch fails if the finalizer is not where it was seen.
+    /// The patch fails if the finalizer is not where it was seen, or where another role of this process has left it meanwhile.
     async fn remove_finalizer<K: Cached>(
         &self,
         source: &K,
         kind: SourceKind,
         cache: &Cache<K>,
     ) -> Result<Event, Stop<NoReason>> {
-        if let Some(patch) = patch::remove_finalizer(source.meta(), kind.finalizer()) {
+        let name = ObjectName::of(source);
+        let _turn = self.cx.scope.term.until_lost(cache.write_turn(&name)).await?;
+        let newer = cache.newer(source);
+        if let Some(patch) = patch::remove_finalizer(newer.as_deref().unwrap_or(source).meta(), kind.finalizer()) {
             let api = self.cx.scope.api.use_now()?;
-            let written = api.patch::<K>(&ObjectName::of(source), &patch).await;
+            let written = api.patch::<K>(&name, &patch).await;
             // Also after an error: the write may have been done.
             self.cx.sources.note_release();
             cache.apply_own_write(written.map_err(|error| RELEASE.failed(error))?);
