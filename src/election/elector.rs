@@ -53,8 +53,6 @@ pub struct Elector {
     slow_path: metrics::Counter,
     origin: Instant,
     lease_view: LeaseView,
-    /// The Lease had no holder before our last write.
-    was_released: bool,
     watch: LeaseWatch,
     terms: u64,
     /// The last term; its guards may outlive it.
@@ -114,7 +112,6 @@ impl Elector {
             slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
             lease_view: LeaseView::default(),
-            was_released: false,
             watch: LeaseWatch::default(),
             terms: 0,
             last: None,
@@ -221,7 +218,7 @@ impl Elector {
     /// Renews the Lease until it is lost or no longer needed.
     async fn hold(&mut self, began: Duration, stop: &CancellationToken) -> End {
         self.terms += 1;
-        let tenure = Tenure(Term::new(self.terms, self.was_released, self.deadline(began), stop, self.clock));
+        let tenure = Tenure(Term::new(self.terms, self.deadline(began), stop, self.clock));
         let term = &tenure.0;
         self.last = Some(term.clone());
         self.publisher.lead(&self.lease_view, term, self.instant(began));
@@ -277,7 +274,7 @@ impl Elector {
     /// Releases our Lease on exit, unless a call may still be running: then the Lease has to expire.
     async fn leave(&mut self) -> Result<(), LeaseError> {
         self.publisher.follow(&self.lease_view);
-        if self.last.as_ref().is_some_and(|term| !term.is_vacant() || self.publisher.is_in_doubt(term)) {
+        if self.last.as_ref().is_some_and(|term| !term.is_vacant()) {
             return Ok(());
         }
         // The last write may have succeeded although we got no answer.
@@ -319,7 +316,6 @@ impl Elector {
         let began = self.now();
         let settings = &self.lease.settings;
         let known = self.lease_view.lease();
-        self.was_released = known.is_some_and(|(_, record)| record.holder.is_none());
         let record = Record::held(
             known.map(|(_, record)| record),
             &settings.identity,

@@ -58,7 +58,7 @@ mod tests {
 
     fn term(id: u64) -> Term {
         let clock = Clock::system();
-        Term::new(id, false, clock.now() + Duration::from_secs(10), &CancellationToken::new(), clock)
+        Term::new(id, clock.now() + Duration::from_secs(10), &CancellationToken::new(), clock)
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,18 +58,6 @@ impl StatusPublisher {
         self.view.clone()
     }
 
-    /// Whether the term has a doubt, so that its Lease has to expire. Logs it.
-    pub(super) fn is_in_doubt(&self, term: &Term) -> bool {
-        let is_doubtful = term.is_doubtful();
-        if is_doubtful {
-            tracing::warn!(
-                lease = self.lease,
-                "a call to the driver had no final answer, and the API could not be told: the lease is not released but expires"
-            );
-        }
-        is_doubtful
-    }
-
     /// We don't lead; publishes the leader.
     pub(super) fn follow(&self, view: &LeaseView) {
         self.master.set(0.0);

@@ -22,7 +22,6 @@ pub struct Term {
 
 struct Inner {
     id: u64,
-    follows_release: bool,
     clock: Clock,
     over: CancellationToken,
     lost: CancellationToken,
@@ -34,8 +33,6 @@ struct State {
     /// `None`: forever, without leader election.
     valid_until: Option<Instant>,
     guards: usize,
-    /// Calls that may be running although the objects say that they have ended.
-    doubts: usize,
 }
 
 /// Nothing may be written: the term is over.
@@ -46,41 +43,27 @@ pub struct TermOver;
 impl Term {
     /// A term that cannot be lost, for a daemon without leader election. It is over when `stop` is cancelled.
     pub fn permanent(stop: &CancellationToken, clock: Clock) -> Self {
-        Self::make(0, false, None, stop, clock)
+        Self::make(0, None, stop, clock)
     }
 
-    /// `follows_release`: the former leader has released the Lease.
-    pub(super) fn new(
-        id: u64,
-        follows_release: bool,
-        valid_until: Instant,
-        stop: &CancellationToken,
-        clock: Clock,
-    ) -> Self {
-        Self::make(id, follows_release, Some(valid_until), stop, clock)
+    pub(super) fn new(id: u64, valid_until: Instant, stop: &CancellationToken, clock: Clock) -> Self {
+        Self::make(id, Some(valid_until), stop, clock)
     }
 
     /// A term whose elector never runs: after so long its deadline has passed, and nobody has noticed.
     #[cfg(test)]
     pub(crate) fn unattended(clock: Clock, lasts: std::time::Duration) -> Self {
-        Self::make(1, false, Some(clock.now() + lasts), &CancellationToken::new(), clock)
+        Self::make(1, Some(clock.now() + lasts), &CancellationToken::new(), clock)
     }
 
-    fn make(
-        id: u64,
-        follows_release: bool,
-        valid_until: Option<Instant>,
-        stop: &CancellationToken,
-        clock: Clock,
-    ) -> Self {
+    fn make(id: u64, valid_until: Option<Instant>, stop: &CancellationToken, clock: Clock) -> Self {
         let over = stop.child_token();
         let inner = Inner {
             id,
-            follows_release,
             clock,
             over: over.clone(),
             lost: CancellationToken::new(),
-            state: Mutex::new(State { valid_until, guards: 0, doubts: 0 }),
+            state: Mutex::new(State { valid_until, guards: 0 }),
             vacated: Notify::new(),
         };
         Self { inner: Arc::new(inner), over }
@@ -96,29 +79,6 @@ impl Term {
     /// Counts this process's terms of one Lease from 1; 0 without an election.
     pub fn id(&self) -> u64 {
         self.inner.id
-    }
-
-    /// Whether the former leader has released the Lease. A leader does that after its last call has ended, if the objects do not say more
-    /// than it knows ([`add_doubt`](Self::add_doubt)). Otherwise (the leader died or froze, there was none, or there is no election) a
-    /// call of a former leader may still be running.
-    pub fn follows_release(&self) -> bool {
-        self.inner.follows_release
-    }
-
-    /// A call begins, and the objects say that an earlier one has ended for good. Until [`remove_doubt`](Self::remove_doubt), the Lease
-    /// is not released but expires, so that the next leader does not believe them.
-    pub fn add_doubt(&self) {
-        self.lock().doubts += 1;
-    }
-
-    /// The call of a doubt has ended, or the objects say that it may be running.
-    pub fn remove_doubt(&self) {
-        let mut state = self.lock();
-        state.doubts = state.doubts.saturating_sub(1);
-    }
-
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.lock().doubts > 0
     }
 
     /// Waits until the term is over: it was lost, or the Lease should be released.
@@ -302,7 +262,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn r52_the_right_to_write_ends_by_the_clock_even_if_no_elector_runs() {
         let clock = Clock::system();
-        let term = Term::new(1, false, clock.now() + TEN, &CancellationToken::new(), clock);
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         let fenced = term.fence("client");
         assert_eq!(fenced.use_now(), Ok(&"client"));
         tokio::time::advance(TEN).await;
@@ -313,7 +273,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn handing_back_lets_work_in_flight_write_and_nobody_new_enter() {
         let (clock, stop) = (Clock::system(), CancellationToken::new());
-        let term = Term::new(1, false, clock.now() + TEN, &stop, clock);
+        let term = Term::new(1, clock.now() + TEN, &stop, clock);
         let guard = term.enter().unwrap();
         stop.cancel();
         term.over().await;
@@ -336,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_part_that_is_over_may_end_its_work_and_the_rest_goes_on() {
         let clock = Clock::system();
-        let term = Term::new(1, false, clock.now() + TEN, &CancellationToken::new(), clock);
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         let ((part, leave), (other, _stay)) = (term.part(), term.part());
         let fenced = part.fence("client");
         leave.cancel();
@@ -352,7 +312,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_fails_after_the_term_says_nothing_and_every_other_answer_counts() {
         let clock = Clock::system();
-        let term = Term::new(1, false, clock.now() + TEN, &CancellationToken::new(), clock);
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         let call = |answer: Result<&'static str, &'static str>, takes: Duration| async move {
             tokio::time::sleep(takes).await;
             answer
@@ -383,7 +343,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn losing_a_term_fences_at_once() {
         let clock = Clock::system();
-        let term = Term::new(1, false, clock.now() + TEN, &CancellationToken::new(), clock);
+        let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         term.lose();
         term.lost().await;
         assert!(!term.permit()());
