@@ -5,25 +5,14 @@ use std::ops::Range;
 
 use futures::StreamExt as _;
 use futures::channel::mpsc::{UnboundedReceiver, unbounded};
-use http::Request;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::stage::Stage;
-use crate::workload::{Placed, Workload};
+use crate::workload::Workload;
+use crate::write::{Write, Writes, merge};
 
 /// As many objects on their way at once as the daemon has workers.
 const AT_ONCE: usize = 100;
-
-/// A write.
-pub(crate) enum Write {
-    /// An object is created.
-    Create(Placed),
-    /// This is merged into an object or into its status: collection, name, subresource, patch.
-    Merge(&'static str, String, &'static str, Value),
-}
-
-/// What is written for the object of a number, in this order.
-pub(crate) type Writes = fn(usize) -> Vec<Write>;
 
 /// The client, with a connection of its own, like a contender: what it sends counts as a contender's.
 pub(crate) struct Writer {
@@ -74,15 +63,4 @@ pub(crate) async fn warm(stage: &Stage, workload: &dyn Workload, count: usize) {
     stage.before(workload, 0..count).await;
     Writer::new(stage, *writes).await.burst(stage, workload, 0..count).await;
     stage.clear(workload).await;
-}
-
-/// A merge patch of an object or of its subresource.
-pub(crate) fn merge(collection: &str, name: &str, sub: &str, patch: &Value) -> Request<Vec<u8>> {
-    let request = Request::patch(format!("{collection}/{name}{sub}"));
-    request.header("content-type", "application/merge-patch+json").body(patch.to_string().into_bytes()).unwrap()
-}
-
-/// A finalizer and an annotation, merged into an object that has none.
-pub(crate) fn mark(finalizer: &str, annotation: &str, text: &str) -> Value {
-    json!({ "metadata": { "finalizers": [finalizer], "annotations": { (annotation): text } } })
 }

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 pub(crate) use crew::Crew;
 
 use crate::arguments::Arguments;
-use crate::bare::Writes;
 use crate::programs::Program;
 use crate::report;
 use crate::workload::Workload;
+use crate::write::Writes;
 use bare::Bare;
 use daemon::Daemon;
 use sidecar::{Sidecar, Sidecars};

@@ -8,7 +8,7 @@
 //! scenarios   how it is measured               machine    what it runs on
 //! plan        how long it will take            arithmetic what is computed of moments
 //! run         what was measured                report     results.json, table.md, chart.svg
-//! node        the sidecar of a node's pod, without a control plane
+//! write       a write of the bench's own       node       the sidecar of a node's pod, without a control plane
 //! trace       which functions ours executes    order      the linker script that puts them first
 //! ```
 //!
@@ -63,6 +63,7 @@ mod trace;
 #[allow(dead_code, reason = "some of its powers are for the tests")]
 mod wire;
 mod workload;
+mod write;
 
 use csi_control_plane::process::Clock;
 

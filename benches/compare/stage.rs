@@ -16,12 +16,12 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use crate::accounts;
-use crate::bare::{self, Write};
 use crate::contender::NAMESPACE;
 use crate::control_plane::{ControlPlane, Extent};
 use crate::counted::{self, Requests, failed, key};
 use crate::kinds;
-use crate::workload::{Placed, There, Undo, Workload};
+use crate::workload::{There, Undo, Workload};
+use crate::write::{Placed, Write, merge};
 
 /// Without a request for so long, work is over.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -219,7 +219,7 @@ impl Stage {
 
     /// Merges into an object or its status, if the object is there.
     pub(crate) async fn merge(&self, collection: &str, name: &str, sub: &str, patch: &Value) {
-        self.if_there(key("PATCH", collection, sub), bare::merge(collection, name, sub, patch)).await;
+        self.if_there(key("PATCH", collection, sub), merge(collection, name, sub, patch)).await;
     }
 
     /// Deletes an object, if it is there.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::arithmetic::{order, percentile, phase, steady_rate};
 use crate::counted::{self, Requests};
-use crate::report::lines::{Target, Unit, lines};
+use crate::report::line::{Target, Unit};
+use crate::report::lines::lines;
 use crate::report::spread::Spread;
 use crate::report::{self, Document};
 use crate::run::{Occasion, Run};

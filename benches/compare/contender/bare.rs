@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{Contender, Seat, Share, Start};
-use crate::bare::Writes;
 use crate::workload::Workload;
+use crate::write::Writes;
 
 /// It has no process, and writes what a workload says that is written under its name.
 pub(super) struct Bare(pub(super) &'static str);

@@ -1,8 +1,8 @@
 //! The lines of one process beside the four sidecars that it replaces.
 
-use super::lines::Target::{AtMost, None};
-use super::lines::Unit::{Count, Megabytes, Milliseconds};
-use super::lines::{Line, Target, Unit, Wanted};
+use super::line::Target::{AtMost, None};
+use super::line::Unit::{Count, Megabytes, Milliseconds};
+use super::line::{Line, Target, Unit, Wanted};
 use super::roles::{FURTHER_ROLE, line};
 use super::spread::Spread;
 use super::{SIDECARS_TUNED, SNAPSHOTTER_TUNED, US, US_WITHOUT_SNAPSHOTTER};

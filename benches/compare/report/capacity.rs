@@ -1,8 +1,8 @@
 //! The lines of telling the scheduler how much room there is.
 
-use super::lines::Target::{self, None, Worst};
-use super::lines::Unit::{self, Count, Megabytes, Milliseconds, PerSecond, Seconds};
-use super::lines::Wanted;
+use super::line::Target::{self, None, Worst};
+use super::line::Unit::{self, Count, Megabytes, Milliseconds, PerSecond, Seconds};
+use super::line::Wanted;
 use super::{PROVISIONER, PROVISIONER_TUNED, US};
 
 /// The lines of a scenario, if it is one of these.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::lines::Line;
+use super::line::Line;
 
 const WIDTH: f64 = 860.0;
 const LABEL: f64 = 360.0;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::lines::Unit::{Megabytes, Milliseconds, PerSecond, Seconds};
-use super::lines::{Line, Target, Unit, Wanted, looked_up};
+use super::line::Unit::{Megabytes, Milliseconds, PerSecond, Seconds};
+use super::line::{Line, Target, Unit, Wanted, looked_up};
 use super::{PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM, THEM_TUNED, US};
 use crate::run::Run;
 

@@ -4,6 +4,7 @@ mod all;
 mod capacity;
 mod chart;
 pub(crate) mod front;
+pub(crate) mod line;
 pub(crate) mod lines;
 mod node;
 mod provision;
@@ -99,7 +100,7 @@ impl Document {
         std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
         if is_published {
             readme::put(readme::FRONT, &front::front(&self.runs, &lines));
-            let aimed: Vec<lines::Line> = lines.into_iter().filter(|line| line.target.is_one()).collect();
+            let aimed: Vec<line::Line> = lines.into_iter().filter(|line| line.target.is_one()).collect();
             readme::put(readme::BENCHES, &table::figures(self, &aimed));
         }
         table

@@ -1,8 +1,8 @@
 //! The lines of the sidecar of a node's pod: liveness and registrar in one process, which talks to no API server.
 
-use super::lines::Target::{None, Ours};
-use super::lines::Unit::{Megabytes, Milliseconds};
-use super::lines::{Line, Target, Unit};
+use super::line::Target::{None, Ours};
+use super::line::Unit::{Megabytes, Milliseconds};
+use super::line::{Line, Target, Unit};
 use super::roles::line;
 use super::spread::Spread;
 use super::{NODE, US};

@@ -1,8 +1,8 @@
 //! The lines of the provisioner.
 
-use super::lines::Target::{AtLeast, AtMost, None, Worst};
-use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
-use super::lines::{Target, Unit, Wanted};
+use super::line::Target::{AtLeast, AtMost, None, Worst};
+use super::line::Unit::{Count, Megabytes, Milliseconds, PerSecond};
+use super::line::{Target, Unit, Wanted};
 use super::{BARE, BARE_WITHOUT_INTENT, PROVISIONER, PROVISIONER_TUNED, US, US_WITHOUT_INTENT};
 
 /// The lines of a scenario, if it is one of these.

@@ -1,8 +1,8 @@
 //! The lines of several roles in one process: what each costs, and what one knows of the other.
 
-use super::lines::Target::{AtLeast, AtMost, None, Ours};
-use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond};
-use super::lines::{Line, Target, Unit, Wanted};
+use super::line::Target::{AtLeast, AtMost, None, Ours};
+use super::line::Unit::{Count, Megabytes, Milliseconds, PerSecond};
+use super::line::{Line, Target, Unit, Wanted};
 use super::spread::Spread;
 use super::{
     PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, US, US_APART, US_ATTACHER, US_ATTACHER_RECONCILER,

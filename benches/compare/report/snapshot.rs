@@ -1,8 +1,8 @@
 //! The lines of the snapshotter.
 
-use super::lines::Target::{AtLeast, AtMost, None, Worst};
-use super::lines::Unit::{Count, Megabytes, Milliseconds, PerSecond, Seconds};
-use super::lines::{Target, Unit, Wanted};
+use super::line::Target::{AtLeast, AtMost, None, Worst};
+use super::line::Unit::{Count, Megabytes, Milliseconds, PerSecond, Seconds};
+use super::line::{Target, Unit, Wanted};
 use super::{BARE, SNAPSHOTTER, SNAPSHOTTER_TUNED, US};
 
 /// The lines of a scenario, if it is one of these.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::lines::{Line, Unit};
+use super::line::{Line, Unit};
 use super::spread::Spread;
 use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM_TUNED, US, US_APART};
 use crate::run::{Occasion, Run};

@@ -10,9 +10,10 @@ use super::{Bout, PATIENCE, Scenario, Scene, timeline};
 use crate::Figures;
 use crate::contender::{Contender, Share};
 use crate::support;
+use crate::workload::Provision;
 use crate::workload::Workload;
 use crate::workload::attach::ATTACHMENTS;
-use crate::workload::{Placed, Provision};
+use crate::write::Placed;
 
 /// So many claims are provisioned, then all of their volumes attached.
 pub(crate) struct First {

@@ -7,7 +7,7 @@ use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::{Moment, Placed, Reading, There, Undo, Workload};
-use crate::bare::{Write, Writes, mark};
+use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
 /// Volumes that are there are attached to nodes and detached.

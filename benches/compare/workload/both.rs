@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::attach::ATTACHMENTS;
 use super::provision::{class, profile, settled};
 use super::{Attach, Placed, Provision, Reading, There, Undo, Workload};
-use crate::bare::Writes;
+use crate::write::Writes;
 
 /// Volumes that are provisioned and attached.
 pub(crate) struct Both;

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
-use http::Request;
 use serde_json::Value;
 
 pub(crate) use all::All;
@@ -24,21 +23,7 @@ pub(crate) use resize::Resize;
 pub(crate) use snapshot::Snapshot;
 
 use crate::arguments::Arguments;
-use crate::bare::{Write, Writes};
-
-/// An object and the URL of its collection.
-pub(crate) struct Placed {
-    pub(crate) collection: &'static str,
-    pub(crate) object: Value,
-}
-
-impl Placed {
-    /// Creates it.
-    pub(crate) fn request(&self) -> Request<Vec<u8>> {
-        let request = Request::post(self.collection).header("content-type", "application/json");
-        request.body(self.object.to_string().into_bytes()).unwrap()
-    }
-}
+use crate::write::{Placed, Write, Writes};
 
 /// What the bench itself puts there, in the place of users and of controllers.
 pub(crate) enum There {

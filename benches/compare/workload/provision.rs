@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::attach::VOLUMES;
 use super::{Moment, Placed, Reading, There, Undo, Workload};
-use crate::bare::{Write, Writes};
+use crate::write::{Write, Writes};
 use crate::{report, support};
 
 pub(super) const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";

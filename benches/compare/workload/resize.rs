@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::attach::VOLUMES;
 use super::provision::{CLAIMS, CLASSES, Provision, bound_claim};
 use super::{Moment, Placed, Reading, There, Undo, Workload};
-use crate::bare::{Write, Writes};
+use crate::write::{Write, Writes};
 use crate::{report, support};
 
 const ATTRIBUTES_CLASSES: &str = "/apis/storage.k8s.io/v1/volumeattributesclasses";

@@ -11,7 +11,7 @@ use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::{Moment, Placed, Reading, There, Undo, Workload};
-use crate::bare::{Write, Writes, mark};
+use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
 pub(super) const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
