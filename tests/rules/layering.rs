@@ -117,11 +117,11 @@ const IMPURE: &[&str] = &[
     "std::env",
 ];
 
-fn source() -> PathBuf {
+pub(super) fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
@@ -136,7 +136,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The code of a file without comments and without its tests: the items behind `#[cfg(test)]`, wherever they stand.
-fn code(path: &Path) -> String {
+pub(super) fn code(path: &Path) -> String {
     without_tests(&fs::read_to_string(path).unwrap())
 }
 
@@ -158,7 +158,7 @@ fn block(text: &str) -> usize {
     text.find("\n}").or_else(|| text.find("\n    }")).map_or(text.len(), |at| at + 2)
 }
 
-fn is_test_file(path: &Path) -> bool {
+pub(super) fn is_test_file(path: &Path) -> bool {
     let name = path.file_stem().unwrap().to_str().unwrap();
     name == "tests" || name.ends_with("_tests") || path.components().any(|part| part.as_os_str() == "tests")
 }

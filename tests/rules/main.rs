@@ -8,6 +8,7 @@
 //! examples     the configurations and flags of the documents
 //! comparison   the parts of benches/compare that need no cluster
 //! ordering     its linker script
+//! size         how many lines of code each folder has
 //! status       docs/status.md names the tables of the status page
 //! documents    links, commands, the release, the gates
 //! ```
@@ -28,6 +29,7 @@ mod examples;
 mod layering;
 mod ordering;
 mod reference;
+mod size;
 mod status;
 
 // Files of others, which know each other from the root: of the comparison, and the lists of regression rows.

@@ -1,0 +1,104 @@
+//! How many lines of code each folder of `src` has, a role's folder by itself. Comments, blank lines, tests and their fixtures
+//! do not count.
+//!
+//! The numbers only fall: a change that makes a folder smaller lowers its number. A folder may grow if that is worth it to its
+//! reader: then a `Growth` stands beside the number, with its reason.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::layering::{code, is_test_file, rust_files, source};
+
+/// Lines, and what they are for.
+struct Growth(usize, &'static str);
+
+/// A folder may be so many lines smaller than the table says, so that small changes leave the table alone.
+const SLACK: usize = 50;
+
+/// The folder, its lines, which are never raised, and what has come since.
+const SIZES: &[(&str, usize, &[Growth])] = &[
+    ("", 654, &[]),
+    ("app", 1877, &[]),
+    ("cli", 140, &[]),
+    ("cluster", 7712, &[]),
+    ("config", 1439, &[]),
+    ("csi", 1908, &[]),
+    ("diagnostics", 1879, &[]),
+    ("election", 1526, &[]),
+    ("journal", 1984, &[]),
+    ("migrate", 3773, &[]),
+    ("process", 1799, &[]),
+    ("queue", 1073, &[]),
+    ("roles", 403, &[]),
+    ("roles/attacher", 2333, &[]),
+    ("roles/kit", 1232, &[]),
+    ("roles/liveness", 453, &[]),
+    ("roles/provisioner", 9699, &[]),
+    ("roles/reconciler", 297, &[]),
+    ("roles/registrar", 1595, &[]),
+    ("roles/resizer", 3515, &[]),
+    ("roles/snapshotter", 5335, &[]),
+    ("sandbox", 15678, &[]),
+    ("telemetry", 1539, &[]),
+    ("translation", 1049, &[]),
+];
+
+/// The row of a file: its first folder, or its role's. The files of `src` itself are one row, and those of `src/roles` another.
+fn folder(file: &Path) -> String {
+    let folders: Vec<&str> = file.parent().into_iter().flatten().map(|part| part.to_str().unwrap()).collect();
+    let depth = if folders.first() == Some(&"roles") { 2 } else { 1 };
+    folders[..depth.min(folders.len())].join("/")
+}
+
+fn sizes() -> BTreeMap<String, usize> {
+    let mut sizes = BTreeMap::new();
+    for path in rust_files(&source()).iter().filter(|path| !is_test_file(path) && !path.ends_with("fixtures.rs")) {
+        let lines = code(path).lines().filter(|line| !line.trim().is_empty()).count();
+        *sizes.entry(folder(path.strip_prefix(source()).unwrap())).or_default() += lines;
+    }
+    sizes
+}
+
+/// What is wrong with a folder's row.
+fn fault(folder: &str, lines: usize, row: Option<&(&str, usize, &[Growth])>) -> Option<String> {
+    let Some((_, first, growth)) = row else {
+        return Some(format!("{folder:?} has {lines} lines and no row"));
+    };
+    let table = first + growth.iter().map(|Growth(lines, _)| lines).sum::<usize>();
+    if let Some(Growth(lines, reason)) = growth.iter().find(|Growth(_, reason)| reason.split(' ').count() < 4) {
+        return Some(format!("{folder:?}: {reason:?} is no reason for {lines} lines"));
+    }
+    if lines > table {
+        let more = lines - table;
+        return Some(format!(
+            "{folder:?} has {lines} lines, {more} more than its row: make it smaller, or say what they are for"
+        ));
+    }
+    (lines + SLACK < table).then(|| format!("{folder:?} has {lines} lines, and its row {table}: lower the row"))
+}
+
+#[test]
+fn folders_do_not_grow_without_a_reason() {
+    let sizes = sizes();
+    let row = |folder: &str| SIZES.iter().find(|(name, ..)| *name == folder);
+    let mut faults: Vec<_> = sizes.iter().filter_map(|(folder, lines)| fault(folder, *lines, row(folder))).collect();
+    faults.extend(
+        SIZES.iter().filter(|(name, ..)| !sizes.contains_key(*name)).map(|(name, ..)| format!("{name:?} is gone")),
+    );
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_row_holds_its_folder_from_both_sides() {
+    let row = ("queue", 100, &[Growth(20, "lanes of their own for deletions")][..]);
+    for (lines, words) in [(120, None), (70, None), (121, Some("1 more than its row")), (69, Some("lower the row"))] {
+        let told = fault("queue", lines, Some(&row));
+        assert_eq!(told.is_some(), words.is_some(), "{lines}: {told:?}");
+        assert!(words.is_none_or(|words| told.unwrap().contains(words)), "{lines}");
+    }
+    assert!(fault("queue", 0, None).is_some(), "a new folder needs a row");
+    assert!(fault("queue", 100, Some(&("queue", 100, &[Growth(9, "lanes")]))).is_some(), "a word is no reason");
+    assert_eq!(folder(Path::new("roles/resizer/expand/decide.rs")), "roles/resizer");
+    assert_eq!(folder(Path::new("roles/role.rs")), "roles");
+    assert_eq!(folder(Path::new("lib.rs")), "");
+}
