@@ -63,7 +63,8 @@ impl Told {
 
     /// Whether the kind has failed for so long that what needs its objects must say so.
     pub(super) fn is_lasting(&self, now: Instant) -> bool {
-        self.0.as_ref().is_some_and(|held| now.saturating_duration_since(held.since) >= UNREADABLE_AFTER)
+        let after = |held: &Trouble| if held.is_brief { LASTS } else { UNREADABLE_AFTER };
+        self.0.as_ref().is_some_and(|held| now.saturating_duration_since(held.since) >= after(held))
     }
 
     /// Whether a person has been warned.
@@ -135,5 +136,10 @@ mod tests {
         }
         told.over();
         assert!(!told.is_lasting(begun + Duration::from_secs(90)));
+        for (second, lasting) in [(100, false), (110, false), (115, true)] {
+            let now = begun + Duration::from_secs(second);
+            told.failed(&failure(LIST, ApiErrorKind::TooManyRequests), now);
+            assert_eq!(told.is_lasting(now), lasting, "{second}: it may still pass by itself");
+        }
     }
 }

@@ -307,7 +307,8 @@ impl<K: Cached> Watch<'_, K> {
     /// A list has failed.
     fn list_failed(&mut self, failure: Failure) -> Restart {
         let (cache, is_lost) = (self.cache, self.means.outage.is_lost());
-        let is_of_version = failure.is_of_kind() && !failure.is_forbidden() && !is_lost;
+        let may_pass = failure.is_brief && !self.told.is_lasting(self.means.clock.now());
+        let is_of_version = failure.is_of_kind() && !failure.is_forbidden() && !is_lost && !may_pass;
         if is_of_version && self.pass.unread + 1 < K::VERSIONS.len() {
             debug!(
                 kind = K::KIND,

@@ -13,6 +13,10 @@ use crate::process::error_chain;
 pub(super) const LIST: &str = "list";
 pub(super) const WATCH: &str = "watch";
 
+/// How a kube-apiserver's 429 begins if it cannot fill its own cache of a kind: a moment after it has got the kind, or for ever, where
+/// a webhook that converts stored objects is gone (kube-apiserver 1.36 says why behind it).
+const UNFILLED: &str = "storage is (re)initializing";
+
 /// A list or a watch that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -63,7 +67,8 @@ impl Failure {
     /// objects need not wait.
     pub(super) fn is_of_kind(&self) -> bool {
         use ApiErrorKind as K;
-        matches!(self.class, K::NotFound | K::Forbidden | K::ServerError | K::Invalid | K::Unexpected)
+        let is_answer = matches!(self.class, K::NotFound | K::Forbidden | K::ServerError | K::Invalid | K::Unexpected);
+        is_answer || (self.class == K::TooManyRequests && self.text.contains(UNFILLED))
     }
 }
 

@@ -363,18 +363,23 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
         }
     }
     let expected = [
+        "attacher csinodes {\"get\", \"list\", \"watch\"}",
         "attacher events {\"create\", \"patch\"}",
+        "provisioner csinodes {\"get\", \"list\", \"watch\"}",
         "provisioner csistoragecapacities {\"create\", \"delete\", \"get\", \"list\", \"patch\", \"watch\"}",
         "provisioner daemonsets {\"get\"}",
         "provisioner events {\"create\", \"patch\"}",
+        "provisioner nodes {\"get\", \"list\", \"watch\"}",
         "provisioner statefulsets {\"get\"}",
+        "provisioner storageclasses {\"get\", \"list\", \"watch\"}",
         "resizer events {\"create\", \"patch\"}",
         "resizer persistentvolumeclaims {\"get\", \"list\", \"watch\"}",
         "resizer persistentvolumes {\"get\", \"list\", \"patch\", \"watch\"}",
         "snapshotter events {\"create\", \"patch\"}",
-        "snapshotter volumegroupsnapshotclasses {\"list\", \"watch\"}",
+        "snapshotter volumegroupsnapshotclasses {\"get\", \"list\", \"watch\"}",
         "snapshotter volumegroupsnapshotcontents {\"get\", \"list\", \"patch\", \"watch\"}",
         "snapshotter volumegroupsnapshotcontents/status {\"patch\"}",
+        "snapshotter volumesnapshotclasses {\"get\", \"list\", \"watch\"}",
         "snapshotter volumesnapshots {\"get\"}",
     ];
     assert_eq!(planned, expected.map(str::to_owned).into());
