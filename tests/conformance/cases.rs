@@ -168,7 +168,7 @@ on! { forgetting:
 
 on! { protecting:
     protection {
-        new_claims_and_volumes_are_held
+        new_claims_volumes_and_attributes_classes_are_held
         the_default_class_is_filled_in
     }
 }

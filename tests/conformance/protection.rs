@@ -1,11 +1,11 @@
-//! Protection of objects in use: the finalizers that admission adds to each new claim and volume.
+//! Protection of objects in use: the finalizers that admission adds to each new claim, volume and attributes class.
 
 use serde_json::json;
 
 use super::dialogue::{Answer, Case, PatchType, Server, asked};
-use super::objects::{CLAIMS, VOLUMES, claim, volume, with};
+use super::objects::{ATTRIBUTES_CLASSES, CLAIMS, VOLUMES, attributes_class, claim, volume, with};
 
-pub(crate) async fn new_claims_and_volumes_are_held(server: &Server) {
+pub(crate) async fn new_claims_volumes_and_attributes_classes_are_held(server: &Server) {
     let mut case = Case::begin(server).await;
     let made = case.post(CLAIMS, claim("a")).await;
     assert_eq!(made.body["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
@@ -19,7 +19,9 @@ pub(crate) async fn new_claims_and_volumes_are_held(server: &Server) {
     let free = json!({"metadata": {"finalizers": null}});
     assert_eq!(case.patch(PatchType::Merge, &format!("{CLAIMS}/a"), free).await.code, 200);
     assert_eq!(case.get(&format!("{CLAIMS}/a")).await.code, 404);
-    case.end("new_claims_and_volumes_are_held");
+    let made = case.post(ATTRIBUTES_CLASSES, attributes_class("CASE-a")).await;
+    assert_eq!(made.body["metadata"]["finalizers"], json!(["kubernetes.io/vac-protection"]));
+    case.end("new_claims_volumes_and_attributes_classes_are_held");
 }
 
 pub(crate) async fn the_default_class_is_filled_in(server: &Server) {

@@ -244,13 +244,18 @@ async fn z48_the_parameters_of_another_driver_never_reach_ours() {
     let own = world.attributes("own", "100").await;
     world.ask_for_class(&claim, &own).await;
     world.classed(&claim, &own).await;
-    // A class does not change, but another one may come under its name.
+    // A class does not change, and stays as long as a claim names it. Then another one may come under its name.
     refused().await;
     world.all::<VolumeAttributesClass>().delete(&name, &DeleteParams::default()).await.unwrap();
+    assert!(world.all::<VolumeAttributesClass>().get(&name).await.is_ok(), "the claim names it");
+    world.ask_for_class(&claim, &own).await;
+    world.gone::<VolumeAttributesClass>(&name).await;
     world.create::<VolumeAttributesClass>(of(world.driver_name())).await;
+    world.ask_for_class(&claim, &name).await;
     world.classed(&claim, &name).await;
     let asked: Vec<String> = world.modifications().iter().map(|it| it["iops"].clone()).collect();
-    assert_eq!(asked, ["100", "1"], "the other driver's were never sent");
+    assert_eq!(asked.first().zip(asked.last()), Some((&"100".to_owned(), &"1".to_owned())), "{asked:?}");
+    assert_eq!(asked.iter().filter(|it| *it == "1").count(), 1, "the other driver's were never sent: {asked:?}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::ground::Daemon;
@@ -98,6 +98,12 @@ impl World {
             "parameters": {"iops": iops}}))
             .await;
         name
+    }
+
+    /// Takes a class of attributes away by force, although claims may name it.
+    pub(crate) async fn force_class_away(&self, class: &str) {
+        self.all::<VolumeAttributesClass>().delete(class, &DeleteParams::default()).await.unwrap();
+        self.drop_finalizer::<VolumeAttributesClass>(class, 0).await;
     }
 
     /// The requested sizes, in gibibytes or parts of them, in the order of the calls.

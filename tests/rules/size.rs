@@ -38,7 +38,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("roles/registrar", 1595, &[]),
     ("roles/resizer", 3515, &[]),
     ("roles/snapshotter", 5335, &[]),
-    ("sandbox", 15678, &[]),
+    ("sandbox", 15678, &[Growth(18, "an attributes class is held while a claim or a volume names it")]),
     ("telemetry", 1539, &[]),
     ("translation", 1049, &[]),
 ];

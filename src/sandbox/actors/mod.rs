@@ -3,7 +3,7 @@
 //! | actor | stands for | does |
 //! |---|---|---|
 //! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases |
-//! | `protection` | PVC and PV protection | removes the finalizer of deleted claims that no pod uses, and of deleted volumes that are not bound |
+//! | `protection` | PVC, PV and `VolumeAttributesClass` protection | removes the finalizer of deleted claims that no pod uses, of deleted volumes that are not bound, and of deleted attributes classes that no claim and no volume names |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
 //! | `kubelets` | the kubelets | lets a pod run once its volumes are attached to its node; once a pod with a grown volume has its node, tells its claim that the file system has its size |
 //! | `snapshots`, `groups` | the snapshot-controller, in clusters that have one | makes and binds contents, copies their status, marks and deletes them |
@@ -63,7 +63,7 @@ pub struct Actors {
 }
 
 impl Actors {
-    /// The controllers of this API, which from now on holds claims and volumes that are in use.
+    /// The controllers of this API, which from now on holds claims, volumes and attributes classes that are in use.
     pub fn of(api: Api) -> Self {
         api.protect_storage_in_use();
         Self {
@@ -153,6 +153,7 @@ const PODS: Kind = ("", "pods");
 const QUOTAS: Kind = ("", "resourcequotas");
 const NODES: Kind = ("", "nodes");
 const CLASSES: Kind = ("storage.k8s.io", "storageclasses");
+const ATTRIBUTES_CLASSES: Kind = ("storage.k8s.io", "volumeattributesclasses");
 const DRIVERS: Kind = ("storage.k8s.io", "csidrivers");
 const CAPACITIES: Kind = ("storage.k8s.io", "csistoragecapacities");
 const ATTACHMENTS: Kind = ("storage.k8s.io", "volumeattachments");

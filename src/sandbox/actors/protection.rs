@@ -2,12 +2,21 @@
 
 use serde_json::Value;
 
-use super::{CLAIMS, Cluster, PODS, VOLUMES, claims_of, finalizers, is_deleting, place, text};
+use super::{ATTRIBUTES_CLASSES, CLAIMS, Cluster, PODS, VOLUMES, claims_of, finalizers, is_deleting, place, text};
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
+const ATTRIBUTES_CLASS: &str = "kubernetes.io/vac-protection";
 
-/// Looks at each claim and each volume once.
+/// Where a volume and a claim name attributes classes.
+const NAMED_BY_VOLUMES: [&str; 1] = ["/spec/volumeAttributesClassName"];
+const NAMED_BY_CLAIMS: [&str; 3] = [
+    "/spec/volumeAttributesClassName",
+    "/status/currentVolumeAttributesClassName",
+    "/status/modifyVolumeStatus/targetVolumeAttributesClassName",
+];
+
+/// Looks at each claim, each volume and each attributes class once.
 pub(super) fn pass(cluster: &Cluster) {
     let held = |object: &Value, finalizer: &str| is_deleting(object) && finalizers(object).any(|it| it == finalizer);
     for claim in cluster.all(CLAIMS).into_iter().filter(|claim| held(claim, CLAIM)) {
@@ -20,6 +29,17 @@ pub(super) fn pass(cluster: &Cluster) {
             cluster.let_go(VOLUMES, &volume, VOLUME);
         }
     }
+    for class in cluster.all(ATTRIBUTES_CLASSES).into_iter().filter(|class| held(class, ATTRIBUTES_CLASS)) {
+        let name = place(&class).1;
+        if !is_named(cluster, VOLUMES, &NAMED_BY_VOLUMES, name) && !is_named(cluster, CLAIMS, &NAMED_BY_CLAIMS, name) {
+            cluster.let_go(ATTRIBUTES_CLASSES, &class, ATTRIBUTES_CLASS);
+        }
+    }
+}
+
+/// Whether an object of this kind names the attributes class in one of these fields.
+fn is_named(cluster: &Cluster, kind: super::Kind, fields: &[&str], class: &str) -> bool {
+    cluster.all(kind).iter().any(|object| fields.iter().any(|field| text(object, field) == class))
 }
 
 /// Whether a pod uses the claim. A pod without a node does not yet: no kubelet would start it with a deleted claim.

@@ -9,7 +9,6 @@ use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::sandbox::driver::{self, Profile};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use serde_json::json;
 use tonic::Code;
 
@@ -384,7 +383,7 @@ async fn z43_a_class_that_was_begun_and_is_gone_is_given_up_only_when_it_is_gone
     world.ask_for_class(&claim, &second).await;
     // The wish is older than the longest wait when its class goes.
     world.modified_times(8).await;
-    world.all::<VolumeAttributesClass>().delete(&first, &kube::api::DeleteParams::default()).await.unwrap();
+    world.force_class_away(&first).await;
     let gone = world.driver().age();
     world.driver().clear_faults();
     world.claim_told(&claim, "VolumeModifyFailed", &format!("VAC \"{first}\" does not exist.")).await;

@@ -90,9 +90,12 @@ impl Play {
             }
             25 => self.fail_node(),
             26..28 => {
-                // The last one has not been there yet, perhaps.
+                // The last one has not been there yet, perhaps. It is taken away by force, although claims name it.
                 let name = CLASSES[self.rng.random_range(0..CLASSES.len())];
-                let _ = self.testbed.api.delete_object(kind("storage.k8s.io", ATTRIBUTES), "", name);
+                let (classes, free) =
+                    (kind("storage.k8s.io", ATTRIBUTES), json!({ "metadata": { "finalizers": null } }));
+                let _ = self.testbed.api.delete_object(classes, "", name);
+                let _ = self.testbed.api.patch_object(classes, "", name, PatchBody::Merge(free), false);
                 self.after(0.0, 40.0, Undo::Class(name));
             }
             28..30 => {

@@ -22,6 +22,7 @@ impl State {
                 "kubernetes.io/pvc-protection"
             }
             ("", "persistentvolumes") => "kubernetes.io/pv-protection",
+            ("storage.k8s.io", "volumeattributesclasses") => "kubernetes.io/vac-protection",
             ("", "nodes") => return taint(object),
             _ => return,
         };

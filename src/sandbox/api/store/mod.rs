@@ -200,7 +200,7 @@ impl State {
         !resource.optional || self.installed.get(resource.group).is_some_and(|version| version == resource.version)
     }
 
-    /// From now on new claims and volumes are held while they are in use.
+    /// From now on new claims, volumes and attributes classes are held while they are in use.
     pub(crate) fn protect_storage_in_use(&mut self) {
         self.protects = true;
     }
