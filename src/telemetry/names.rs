@@ -2,7 +2,7 @@
 //! of the same meaning, ours has its name, labels and buckets.
 
 /// A metric's name, kind and help text.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Metric {
     /// The name as scraped.
     pub name: &'static str,
@@ -95,7 +95,7 @@ pub const NOT_HERE: &[Foreign] = &[
 ];
 
 /// What a metric records.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// A count that only grows.
     Counter,

@@ -302,7 +302,7 @@ fn pure_files_do_no_io_and_know_no_time() {
         let name = path.strip_prefix(source()).unwrap().to_str().unwrap();
         if !is_pure(&fs::read_to_string(path).unwrap()) {
             // What a role decides is pure, wherever it stands.
-            if name.ends_with("decide.rs") {
+            if name.ends_with("decide.rs") || name.ends_with("policy.rs") {
                 faults.push(format!("{name} does not call itself pure"));
             }
             continue;

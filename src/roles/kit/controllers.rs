@@ -14,8 +14,10 @@ use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Key, Outcome, Ticket, WorkQueue};
 use crate::roles::role::RoleError;
 
+use super::drive::{Reconcile, drive};
 use super::queues;
 use super::reconcile::{Admission, Reconciler, reconcile, reconcile_admitted};
+use super::store::Store;
 
 /// One term's queues, triggers, tasks and status rows. They begin when they are added, and end together with the term.
 pub struct Controllers {
@@ -50,6 +52,21 @@ impl Controllers {
         self.handle(queue, title, subject, move |ticket| {
             let reconciler = Arc::clone(&reconciler);
             async move { reconcile(reconciler.as_ref(), ticket).await }.boxed()
+        });
+    }
+
+    /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
+    pub fn drive<R: Reconcile>(
+        &mut self,
+        queue: &WorkQueue<R::Key>,
+        title: &'static str,
+        subject: impl Fn(&R::Key) -> Option<String> + Send + Sync + 'static,
+        reconciler: R,
+    ) {
+        let reconciler = Arc::new(reconciler);
+        self.handle(queue, title, subject, move |ticket| {
+            let reconciler = Arc::clone(&reconciler);
+            async move { drive(reconciler.as_ref(), ticket).await }.boxed()
         });
     }
 
@@ -94,6 +111,17 @@ impl Controllers {
     /// quick. If it panics, this role's term fails, and other roles are not affected.
     pub fn on<K: Cached>(&mut self, cache: &Cache<K>, trigger: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.subscriptions.push(cache.subscribe(trigger));
+    }
+
+    /// The same for the objects of a store.
+    pub fn on_store<K: Cached>(&mut self, store: &Store<K>, trigger: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        self.on(store.cache(), trigger);
+    }
+
+    /// Lets a store forget what it knows of objects that go.
+    pub fn follow<K: Cached>(&mut self, store: &Store<K>) {
+        let known = store.clone();
+        self.on(store.cache(), move |change| known.changed(change));
     }
 
     /// Calls `look` once per interval, in case a wake-up was missed. Zero: never.

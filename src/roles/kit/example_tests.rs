@@ -1,33 +1,43 @@
-//! A whole role in one file, made by CONTRIBUTING's guide: it labels each node on which our driver runs.
+//! A whole role in one file, made by CONTRIBUTING's guide: it puts a finalizer on each volume that the driver says it has.
 //!
-//! It shows what a role needs beside the kit, and its test proves that this is enough.
+//! It shows what a role needs beside the kit: a memory, a lock, a warning. Its tests prove that this is enough, wherever the daemon dies.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::PersistentVolume as Stored;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tracing::info_span;
+use tokio_util::sync::CancellationToken;
+use tracing::{info_span, warn};
 
-use crate::cluster::patch::{Guard, StrategicPatch};
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, CsiNode, Node, ObjectName};
+use crate::cluster::{Cache, EventKind, EventTarget, ObjectName, PersistentVolume, patch};
 use crate::config::RoleSection;
+use crate::csi::volume::capability;
 use crate::election::Term;
 use crate::process::{Faults, Section};
-use crate::queue::{Activation, Cause, Outcome, RetrySection, Ticket};
-use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::proto::ValidateVolumeCapabilitiesRequest;
+use crate::queue::{Activation, Cause, Causes, RetrySection};
+use crate::roles::kit::cuts::assert_the_same_end;
+use crate::roles::kit::drive::Next;
+use crate::roles::kit::report::log_failure;
 use crate::roles::kit::served::Served;
-use crate::roles::kit::{Attempt, AttemptError, Controllers, Next, NoReason, Op, Reconciler, Stop, TermScope, queues};
+use crate::roles::kit::{
+    Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Remembered, Run, Stop, Store, Telling, TermScope,
+    queues,
+};
 use crate::roles::{ClusterRole, Kind, LeasePolicy, Registration, Role, RoleContext, RoleError, Wiring};
-use crate::sandbox::driver::Profile;
+use crate::sandbox::api::PatchBody;
+use crate::sandbox::driver::{Action, Fault, Method, Profile};
 
 const NAME: &str = "example";
-const LABEL: &str = "example.csi-control-plane.io/driver";
-const WRITE: Op = Op("cannot label the node");
-const REFRESH: Op = Op("cannot read the node again after a conflict");
+const FINALIZER: &str = "example.csi-control-plane.io/confirmed";
+const PROTECT: Op = Op("cannot protect the volume");
 
 /// The line in `ROLES`.
 const REGISTRATION: Registration = Registration {
@@ -57,144 +67,254 @@ impl Section for ExampleSection {
 /// Declares caches and rights. No I/O.
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
     let _: ExampleSection = RoleSection::read(section)?;
-    wiring.needs(Rule::cluster("", "nodes", &["get", "patch"], "label the nodes on which the driver runs"));
-    Ok(Box::new(Example { nodes: wiring.cache(), csi_nodes: wiring.cache() }))
+    wiring.needs(Rule::cluster("", "persistentvolumes", &["get", "patch"], "protect the volumes that the driver has"));
+    Ok(Box::new(Example { volumes: wiring.cache() }))
 }
 
 struct Example {
-    nodes: Cache<Node>,
-    csi_nodes: Cache<CsiNode>,
+    volumes: Cache<PersistentVolume>,
 }
 
+/// One term: a store of each cache, what is remembered, queues, and what wakes their keys.
 impl Role for Example {
     fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
-            let synced = async { (self.nodes.synced().await, self.csi_nodes.synced().await) };
-            if term.unless_over(synced).await.is_err() {
+            if term.unless_over(self.volumes.synced()).await.is_err() {
                 return Ok(());
             }
-            let span = |node: &String| info_span!(parent: None, "node", role = NAME, %node);
-            let queue = queues::make(role, NAME, &[("label", 4)], RetrySection::default().backoff(), span);
-            let scope = TermScope::new(NAME, role, &term);
-            let labeller =
-                Labeller { scope: Arc::new(scope), nodes: self.nodes.clone(), csi_nodes: self.csi_nodes.clone() };
             let mut controllers = Controllers::new(NAME, &role.board, &term);
-            controllers.reconcile(&queue, "Nodes to label", |_| None, labeller);
-            controllers.on(&self.csi_nodes, move |change| {
-                let Some(node) = change.new.as_ref().map(|node| node.metadata.name.to_string()) else { return };
-                queue.add(node, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+            let volumes = Store::of(&self.volumes);
+            controllers.follow(&volumes);
+            let span = |volume: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %volume);
+            let queue = queues::make(role, NAME, &[("confirm", 4)], RetrySection::default().backoff(), span);
+            controllers.on_store(&volumes, {
+                let queue = queue.clone();
+                move |change| {
+                    let Some(volume) = &change.new else { return };
+                    let activation = Activation { cause: Cause::Changed, lane: 0, epoch: 0 };
+                    queue.add(volume.metadata.name.to_string(), activation);
+                }
             });
+            let scope = TermScope::new(NAME, role, &term);
+            let confirmer = Confirmer { scope, volumes, memory: Memory::default() };
+            controllers.drive(&queue, "Volumes to confirm", |_| None, confirmer);
             controllers.serve().await
         }
         .boxed()
     }
 }
 
-struct Labeller {
-    scope: Arc<TermScope>,
-    nodes: Cache<Node>,
-    csi_nodes: Cache<CsiNode>,
+struct Confirmer {
+    scope: TermScope,
+    volumes: Store<PersistentVolume>,
+    memory: Memory<Asked>,
 }
 
-/// The policy: pure.
-fn wants_label(node: &Node, is_driver_there: bool, driver: &str) -> bool {
-    let label = node.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
-    is_driver_there && label.map(String::as_str) != Some(driver)
+/// What the term remembers of a volume. If it is lost, the driver is asked once more.
+#[derive(Debug, Default, PartialEq)]
+struct Asked {
+    /// The driver has said that it does not have the volume.
+    is_denied: bool,
 }
 
-impl Reconciler for Labeller {
+impl Remembered for Asked {}
+
+/// What one decision is made from.
+struct View {
+    volume: Arc<PersistentVolume>,
+    driver: String,
+    is_denied: bool,
+}
+
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// Ask the driver, while nobody changes the volume.
+    Ask { handle: String },
+    /// Put the finalizer on it.
+    Protect,
+}
+
+enum Answer {
+    /// Whether the driver has the volume, or else why not.
+    Asked(Result<(), String>),
+    /// The next view shows it.
+    Written,
+}
+
+/// What one attempt has done so far.
+#[derive(Debug, Default, PartialEq)]
+struct Progress {
+    is_confirmed: bool,
+    denial: Option<String>,
+}
+
+/// The policy.
+fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+    let metadata = &view.volume.metadata;
+    let ours = view.volume.spec.csi.as_ref().filter(|csi| csi.driver == view.driver);
+    match ours {
+        Some(csi) if !metadata.has_finalizer(FINALIZER) && metadata.deletion_timestamp.is_none() && !view.is_denied => {
+            let handle = csi.volume_handle.clone();
+            Next::Do(if progress.is_confirmed { Step::Protect } else { Step::Ask { handle } })
+        }
+        _ => Next::Done,
+    }
+}
+
+impl Reconcile for Confirmer {
     type Key = String;
-    type State = bool;
-    type View = (Option<Arc<Node>>, bool);
-    type Step = ();
-    type Event = bool;
-    type End = ();
+    type View = View;
+    type Memory = Asked;
+    type Progress = Progress;
+    type Step = Step;
+    type Answer = Answer;
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
         &self.scope
     }
 
-    fn begin(&self, _: &Ticket<String>) -> Option<bool> {
-        Some(false)
+    fn memory(&self) -> &Memory<Asked> {
+        &self.memory
     }
 
-    fn observe(&self, key: &String, _: &bool) -> Self::View {
-        let name = ObjectName::cluster(key);
-        let entry = self.csi_nodes.get(&name);
-        (self.nodes.get(&name), entry.is_some_and(|node| node.node_id(&self.scope.driver_name).is_some()))
+    fn is_there(&self, name: &String, uid: &str) -> bool {
+        self.volumes.has(name, uid)
     }
 
-    fn next_step(&self, (node, is_driver_there): &Self::View, is_gone: &bool) -> Next<(), ()> {
-        let wants = |node: &Arc<Node>| wants_label(node, *is_driver_there, &self.scope.driver_name);
-        if !is_gone && node.as_ref().is_some_and(wants) { Next::Do(()) } else { Next::Done(()) }
+    fn view(&self, name: &String) -> Option<View> {
+        let volume = self.volumes.get(&ObjectName::cluster(name))?;
+        let is_denied = self.memory.read(&volume.metadata.uid, |asked| asked.is_denied);
+        Some(View { volume, driver: self.scope.driver_name.clone(), is_denied })
     }
 
-    fn has_answer(&self, _: &bool) -> bool {
-        false
+    fn uid(view: &View) -> &str {
+        &view.volume.metadata.uid
+    }
+
+    fn begin(_: &View, _: Causes) -> Progress {
+        Progress::default()
+    }
+
+    fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+        next_step(view, progress)
+    }
+
+    fn lock(step: &Step) -> Option<&str> {
+        if let Step::Ask { handle } = step { Some(handle) } else { None }
     }
 
     async fn perform(
         &self,
-        (): (),
-        (node, _): &Self::View,
-        _: &bool,
-        _: &mut Attempt<'_, String>,
-    ) -> Result<bool, Stop<NoReason>> {
-        let Some(node) = node else { return Ok(false) };
-        let patch = StrategicPatch::of(&node.metadata, Guard::Version);
-        let patch = patch.set(&["metadata", "labels", LABEL], self.scope.driver_name.as_str()).into_patch();
-        let Some(patch) = patch else { return Ok(false) };
-        let written = self.scope.api.use_now()?.patch::<Node>(&ObjectName::of(node.as_ref()), &patch).await;
-        self.nodes.apply_own_write(written.map_err(|error| WRITE.failed(error))?);
-        Ok(false)
+        step: Step,
+        view: &View,
+        _: &Progress,
+        io: &Io<'_, String>,
+    ) -> Result<Answer, Stop<NoReason>> {
+        match step {
+            Step::Ask { handle: volume_id } => {
+                let capability = capability(&["ReadWriteOnce"], false, "", &[""; 0], false).unwrap();
+                let request = ValidateVolumeCapabilitiesRequest {
+                    volume_id,
+                    volume_capabilities: vec![capability],
+                    ..ValidateVolumeCapabilitiesRequest::default()
+                };
+                let answer = io.call(async move |driver| driver.validate_volume_capabilities(request).await).await?;
+                Ok(Answer::Asked(answer.confirmed.map(drop).ok_or(answer.message)))
+            }
+            Step::Protect => {
+                let patch = patch::add_finalizer(&view.volume.metadata, FINALIZER, &BTreeMap::new()).unwrap();
+                io.write(&self.volumes, view.volume.as_ref(), (Part::Object, &patch), PROTECT).await?;
+                Ok(Answer::Written)
+            }
+        }
     }
 
-    fn apply(&self, is_gone: &mut bool, found_gone: bool) {
-        *is_gone |= found_gone;
+    fn apply(asked: &mut Asked, progress: &mut Progress, answer: Answer) {
+        match answer {
+            Answer::Asked(Ok(())) => progress.is_confirmed = true,
+            Answer::Asked(Err(why)) => (asked.is_denied, progress.denial) = (true, Some(why)),
+            Answer::Written => {}
+        }
     }
 
-    async fn refresh(
-        &self,
-        (node, _): &Self::View,
-        _: &AttemptError<NoReason>,
-    ) -> Result<Option<bool>, Stop<NoReason>> {
-        let Some(node) = node else { return Ok(None) };
-        let read = read_again(self.scope.api.use_now()?, &self.nodes, node.as_ref()).await;
-        Ok(match read.map_err(|error| REFRESH.failed(error))? {
-            Freshness::Newer => Some(false),
-            Freshness::Same => None,
-            Freshness::Gone => Some(true),
-        })
-    }
-
-    async fn conclude(&self, ticket: &Ticket<String>, _: bool, ended: Result<(), AttemptError<NoReason>>) -> Outcome {
-        let Err(error) = ended else { return Outcome::Settled };
-        ticket.note(error.message());
-        error.outcome()
+    fn tell(first: &View, progress: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
+        match (end, &progress.denial) {
+            (End::Settled, None) => vec![Telling::Did("confirmed", None)],
+            (End::Settled, Some(why)) => {
+                warn!(why, "the driver does not have the volume");
+                let on = EventTarget::of(first.volume.as_ref());
+                let note = format!("the driver does not have the volume: {why}");
+                vec![Telling::Event { on, kind: EventKind::Warning, reason: "VolumeNotConfirmed", note }]
+            }
+            (End::Failed(error), _) => {
+                log_failure!(run.failures, run.now, error, { attempt = run.failed_before + 1, }, "cannot confirm the volume");
+                Vec::new()
+            }
+        }
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_role_made_by_the_guide_works_its_queue() {
+/// A volume of ours that is mounted, one that is a raw device, and one of another driver.
+async fn scene() -> Served {
     let world = Served::new(&REGISTRATION, &json!({}), Profile::default()).await;
-    let driver = world.context.driver.name.clone();
-    let node = |name: &str| json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-    for name in ["with", "without"] {
-        world.testbed.api.create_value(node(name)).unwrap();
+    let ours = world.context.driver.name.clone();
+    world.testbed.driver.seed(["mounted", "raw"]);
+    let raw = vec![capability(&["ReadWriteOnce"], true, "", &[""; 0], false).unwrap()];
+    world.testbed.driver.change_state(|state| state.seed("raw").capabilities = raw);
+    for (name, driver) in [("mounted", &*ours), ("raw", &*ours), ("foreign", "other.example.com")] {
+        let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": driver, "volumeHandle": name } } });
+        world.testbed.api.create_value(volume).unwrap();
     }
-    let registered = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": "with" },
-        "spec": { "drivers": [{ "name": driver, "nodeID": "id-1", "topologyKeys": null }] } });
-    world.testbed.api.create_value(registered).unwrap();
-    world.serve(Term::unattended(world.context.clock, std::time::Duration::from_secs(600)));
-    let patched = |world: &Served| world.testbed.api.audit().matching(|entry| entry.verb == "patch").len();
-    world.until("the node is labelled", |world| patched(world) == 1).await;
+    world
+}
+
+fn is_protected(world: &Served, name: &str) -> bool {
+    let volume: Stored = world.testbed.api.get("", name).unwrap();
+    volume.metadata.finalizers.is_some_and(|all| all.iter().any(|it| it == FINALIZER))
+}
+
+fn serve(world: &Served) {
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_made_by_the_guide_works_its_queue_and_warns_once() {
+    let world = scene().await;
+    let down = Action::fail(tonic::Code::Unavailable, "down");
+    world.testbed.driver.inject(Fault::on(Method::ValidateVolumeCapabilities, down).times(1));
+    serve(&world);
+    world.write_events();
+    let told = |world: &Served| world.testbed.api.audit().count("create", "events") == 1;
+    world.until("what is there is protected", |world| is_protected(world, "mounted") && told(world)).await;
     world.until("nothing is left to do", |world| world.work().is_empty()).await;
-    let labels = async |name: &str| {
-        let node: Node = world.context.api.get(&ObjectName::cluster(name)).await.unwrap();
-        node.metadata.labels.and_then(|labels| labels.get(LABEL).cloned())
-    };
-    assert_eq!((labels("with").await, labels("without").await), (Some(driver), None));
-    assert_eq!(patched(&world), 1, "one write");
+    // A change brings the volume back, and what the driver said is remembered.
+    let label = PatchBody::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
+    world.testbed.api.patch::<Stored>("", "raw", label).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(told(&world) && !is_protected(&world, "raw") && !is_protected(&world, "foreign"));
+    assert_eq!(world.testbed.api.audit().count("patch", "persistentvolumes"), 1, "one write");
+    assert_eq!(world.testbed.driver.calls_of(Method::ValidateVolumeCapabilities).len(), 3, "one failed");
     world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_the_lock_of_a_volume_that_another_role_changes() {
+    let world = scene().await;
+    let lock = world.context.driver.operations.try_acquire("mounted").unwrap();
+    serve(&world);
+    let calls = |world: &Served| world.testbed.driver.calls_of(Method::ValidateVolumeCapabilities).len();
+    world.until("the other volume is asked about", |world| calls(world) == 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(calls(&world), 1);
+    drop(lock);
+    world.until("what is there is protected", |world| is_protected(world, "mounted")).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn wherever_it_is_cut_the_next_leader_comes_to_the_same_end() {
+    assert_the_same_end(scene, |world| is_protected(world, "mounted").then(|| is_protected(world, "raw"))).await;
 }

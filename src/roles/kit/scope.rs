@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::events::EventsMode;
 use super::failure::NoTurn;
+use super::report::FailureLog;
 use crate::cluster::{Api, Cache, Cached, EventKind, EventRecorder, EventTarget, ObjectName, WriteTurn};
 use crate::csi::{Capabilities, Client, SnapshotLocks, VolumeLocks};
 use crate::election::{Fenced, Term};
@@ -33,6 +34,8 @@ pub struct TermScope {
     pub snapshot_locks: SnapshotLocks,
     /// Kubernetes Events.
     pub events: EventRecorder,
+    /// Which failures are worth a warning.
+    pub failures: FailureLog,
     /// Metrics.
     pub meter: Meter,
     /// Clock.
@@ -59,6 +62,7 @@ impl TermScope {
             volume_locks: role.driver.operations.clone(),
             snapshot_locks: role.driver.snapshots.clone(),
             events: role.events.clone(),
+            failures: FailureLog::default(),
             meter: role.meter.clone(),
             clock: role.clock,
             rng: role.rng.clone(),

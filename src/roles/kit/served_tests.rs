@@ -27,6 +27,7 @@ pub(crate) struct Served {
     pub(crate) context: RoleContext,
     role: Arc<dyn Role>,
     tasks: Tasks,
+    serving: Tasks,
     _wired: Wired,
 }
 
@@ -52,15 +53,21 @@ impl Served {
         harness.watch();
         let RoleHarness { testbed, context, tasks, .. } = harness;
         let context = context.of_role(registration);
-        Self { testbed, context, role, tasks, _wired: wired }
+        let (serving, _) = Tasks::new("served");
+        Self { testbed, context, role, tasks, serving, _wired: wired }
     }
 
     /// Begins to serve a term.
     pub(crate) fn serve(&self, term: Term) {
         let (role, cx) = (Arc::clone(&self.role), self.context.clone());
-        self.tasks.spawn("role", async move {
+        self.serving.spawn("role", async move {
             role.serve(&cx, term).await.unwrap();
         });
+    }
+
+    /// Ends what serves, as SIGKILL does.
+    pub(crate) fn kill(&self) {
+        self.serving.abort_all();
     }
 
     /// Writes the role's Events, which are else only noted.
@@ -70,7 +77,7 @@ impl Served {
 
     /// Whether a term is being served.
     pub(crate) fn is_serving(&self) -> bool {
-        self.tasks.running().iter().any(|task| task == "harness.role")
+        !self.serving.running().is_empty()
     }
 
     /// What is in the role's queues.

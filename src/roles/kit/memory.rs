@@ -1,0 +1,170 @@
+//! What a role remembers of its objects during a term: one value for each, by uid, because names come back.
+//!
+//! All of it can be lost at any moment. It changes only by pure functions, it is dropped with its object, and what is counted over all
+//! objects is counted here.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// One object's value. The default means that nothing is remembered.
+pub trait Remembered: Default + PartialEq + Send + 'static {
+    /// The group in which the object counts, if it counts: `attach` of the attachments that fail.
+    fn group(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+impl Remembered for () {}
+
+/// The values of a term.
+pub struct Memory<M>(Mutex<Inner<M>>);
+
+struct Inner<M> {
+    by_uid: BTreeMap<String, M>,
+    counts: BTreeMap<&'static str, usize>,
+    show: Box<dyn Fn(&'static str, usize) + Send>,
+}
+
+impl<M: Remembered> Default for Memory<M> {
+    fn default() -> Self {
+        Self::counting(&[], |_, _| {})
+    }
+}
+
+impl<M: Remembered> Memory<M> {
+    /// `show` is told how many objects each of the groups has: now, after each change, and when the term ends, none.
+    pub fn counting(groups: &[&'static str], show: impl Fn(&'static str, usize) + Send + 'static) -> Self {
+        let counts: BTreeMap<_, _> = groups.iter().map(|group| (*group, 0)).collect();
+        for (group, count) in &counts {
+            show(group, *count);
+        }
+        Self(Mutex::new(Inner { by_uid: BTreeMap::new(), counts, show: Box::new(show) }))
+    }
+
+    /// What is remembered of an object.
+    pub fn read<T>(&self, uid: &str, read: impl FnOnce(&M) -> T) -> T {
+        match self.lock().by_uid.get(uid) {
+            Some(value) => read(value),
+            None => read(&M::default()),
+        }
+    }
+
+    /// Changes what is remembered of an object. `change` runs under the lock: it may not wait.
+    pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut M) -> T) -> T {
+        let mut inner = self.lock();
+        let mut value = inner.by_uid.remove(uid).unwrap_or_default();
+        let before = value.group();
+        let result = change(&mut value);
+        inner.moved(before, value.group());
+        if value != M::default() {
+            inner.by_uid.insert(uid.to_owned(), value);
+        }
+        result
+    }
+
+    /// Changes what is remembered of every object of which something is.
+    pub fn change_all(&self, mut change: impl FnMut(&str, &mut M)) {
+        let uids: Vec<String> = self.lock().by_uid.keys().cloned().collect();
+        for uid in uids {
+            self.change(&uid, |value| change(&uid, value));
+        }
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, uid: &str) {
+        self.change(uid, |value| *value = M::default());
+    }
+
+    /// The term has ended: the next leader counts.
+    pub fn end(&self) {
+        self.change_all(|_, value| *value = M::default());
+    }
+
+    /// Of how many objects something is remembered.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().by_uid.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<M>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M> Inner<M> {
+    fn moved(&mut self, from: Option<&'static str>, to: Option<&'static str>) {
+        if from == to {
+            return;
+        }
+        if let Some(group) = from {
+            self.count(group, |count| count - 1);
+        }
+        if let Some(group) = to {
+            self.count(group, |count| count + 1);
+        }
+    }
+
+    fn count(&mut self, group: &'static str, change: impl FnOnce(usize) -> usize) {
+        let count = self.counts.entry(group).or_default();
+        *count = change(*count);
+        (self.show)(group, *count);
+    }
+}
+
+impl<M> fmt::Debug for Memory<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Debug, Clone, Default, PartialEq)]
+    struct Ill(Option<&'static str>, u32);
+
+    impl Remembered for Ill {
+        fn group(&self) -> Option<&'static str> {
+            self.0
+        }
+    }
+
+    #[test]
+    fn each_object_counts_once_in_the_group_that_it_is_in_and_not_at_all_when_it_is_gone() {
+        let shown = Arc::new(Mutex::new(BTreeMap::new()));
+        let memory = {
+            let shown = Arc::clone(&shown);
+            Memory::<Ill>::counting(&["attach", "detach"], move |group, count| {
+                shown.lock().unwrap().insert(group, count);
+            })
+        };
+        let count = |group| shown.lock().unwrap()[group];
+        let counts = || (count("attach"), count("detach"));
+        assert_eq!(counts(), (0, 0), "zero is a figure, too");
+        memory.change("a", |it| it.0 = Some("attach"));
+        memory.change("a", |it| it.0 = Some("attach"));
+        memory.change("b", |it| it.0 = Some("attach"));
+        assert_eq!(counts(), (2, 0));
+        memory.change("a", |it| it.0 = Some("detach"));
+        assert_eq!(counts(), (1, 1));
+        memory.forget("a");
+        memory.forget("a");
+        assert_eq!((counts(), memory.len()), ((1, 0), 1));
+        memory.end();
+        assert_eq!((counts(), memory.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn what_is_as_at_first_is_not_kept_and_a_namesake_inherits_nothing() {
+        let memory = Memory::<Ill>::default();
+        assert_eq!(memory.read("u1", |it| it.1), 0);
+        memory.change("u1", |it| it.1 = 7);
+        assert_eq!((memory.read("u1", |it| it.1), memory.read("u2", |it| it.1)), (7, 0));
+        memory.change_all(|_, it| it.1 = 0);
+        assert_eq!(memory.len(), 0);
+    }
+}
