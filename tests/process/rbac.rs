@@ -117,11 +117,12 @@ fn without(grants: &[Grant], resource: &str, verb: Option<&str>) -> Vec<Grant> {
     left
 }
 
-/// A secret, a failure, a conflict, a node that is not there.
+/// A secret, a failure, conflicts, a node that is not there.
 fn begin_attacher(theatre: &Theatre) {
     let fails = Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "no luck"));
     theatre.driver().inject(fails.once());
     conflict(theatre, "", "persistentvolumes");
+    conflict(theatre, "storage.k8s.io", "volumeattachments");
     theatre.put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "default"},
         "stringData": {"user": "me"}}));
     let reference = json!({"controllerPublishSecretRef": {"name": "keys", "namespace": "default"}});

@@ -359,9 +359,9 @@ fn a_citation_means_the_file_of_its_folder_or_the_one_that_it_names() {
     let specs = specs();
     let is_wrong = |path: &str, named: Option<&str>, place: Place| fault(&specs, path, named, &place).is_some();
     let section = |number: &str| Place::Section(number.to_owned());
-    assert!(!is_wrong("src/roles/attacher/decide.rs", None, Place::Row('R', 53)));
-    assert!(is_wrong("src/roles/attacher/decide.rs", None, Place::Row('R', 99)));
-    assert!(!is_wrong("src/roles/attacher/decide.rs", Some("provisioner"), Place::Row('R', 63)));
+    assert!(!is_wrong("src/roles/attacher/policy.rs", None, Place::Row('R', 53)));
+    assert!(is_wrong("src/roles/attacher/policy.rs", None, Place::Row('R', 99)));
+    assert!(!is_wrong("src/roles/attacher/policy.rs", Some("provisioner"), Place::Row('R', 63)));
     assert!(!is_wrong("src/roles/provisioner/decide.rs", None, section("2.14")));
     assert!(is_wrong("src/roles/reconciler/mod.rs", None, section("2.14")));
     assert!(is_wrong("src/queue/state.rs", None, section("2.1")), "it names no file");

@@ -30,7 +30,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("process", 1799, &[]),
     ("queue", 1073, &[]),
     ("roles", 403, &[]),
-    ("roles/attacher", 2333, &[]),
+    ("roles/attacher", 2260, &[]),
     (
         "roles/kit",
         1232,

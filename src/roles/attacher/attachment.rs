@@ -47,9 +47,10 @@ pub enum Source {
 }
 
 /// Attach or detach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The attachment is wanted.
+    #[default]
     Attach,
     /// The attachment is being deleted.
     Detach,

@@ -1,28 +1,25 @@
-//! The shared state of all attempts of a term, and the view of one attachment, as read from the caches.
+//! What the attempts of a term share, and the objects of one attachment, as read from the caches.
 
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::{
-    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, Cached, CsiNode, IdKind, ObjectName, PersistentVolume, VolumeAttachment,
-    names,
+    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, CsiNode, IdKind, ObjectName, PersistentVolume, VolumeAttachment, names,
 };
 use crate::queue::Ticket;
-use crate::roles::kit::freshness::ListedOnce;
-use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{TermScope, UidSet};
+use crate::roles::kit::{Memory, Store, TermScope};
 use crate::telemetry::TraceContext;
 
 use super::attachment::{Attachment, Direction, Source, direction_of};
-use super::config::AttacherSection;
-use super::decide::{Node, Progress, Rules, Unpublish, View};
 use super::migration;
-use super::reporter::Reporter;
-use super::term_start::TermStartVersion;
+use super::policy::{Node, Rules, Shown, Unpublish, View};
+use super::progress::{self, Listed, Progress};
 use super::trace_link::{TraceLink, trace_link};
 
 /// The caches that the attacher reads.
 #[derive(Debug, Clone)]
-pub struct Stores {
+pub struct Caches {
     /// Every `VolumeAttachment`; other drivers' as stubs.
     pub attachments: Cache<VolumeAttachment>,
     /// Every `PersistentVolume`.
@@ -31,39 +28,35 @@ pub struct Stores {
     pub nodes: Cache<CsiNode>,
 }
 
-/// The shared state of all attempts of a term.
-#[derive(Debug)]
-pub struct Context {
-    /// The term, the fenced clients, the volume locks.
-    pub scope: TermScope,
-    /// The rules of the term.
-    pub rules: Rules,
-    /// The role's configuration.
-    pub section: AttacherSection,
-    /// The caches.
-    pub stores: Stores,
-    /// Metrics.
-    pub reporter: Reporter,
-    /// Which failures are worth a warning.
-    pub failures: FailureLog,
-    /// The uids of the attachments and volumes that a read has confirmed during the term. A new leader's caches are
-    /// warm, but may be late: the last leader may have detached and released an object that the cache still has, and
-    /// another object of the same name may exist. Within a term only this daemon removes our finalizer, so one read is
-    /// enough.
-    pub confirmed: UidSet,
-    /// The volumes' version when the term began. The cache can be trusted for volumes with a newer version.
-    pub term_start: TermStartVersion,
-    /// The uids of the attachments whose volume the driver has listed twice without their node, and that were not
-    /// published since. After a publish call, an older listing is outdated.
-    pub lost: UidSet,
-    /// Whether the attachments were listed since the term began. The watch of a new leader may be late, so without a
-    /// list the absence of an attachment proves nothing (I4).
-    pub relisted: ListedOnce,
+/// The same during a term.
+#[derive(Debug, Clone)]
+pub struct Stores {
+    /// Every `VolumeAttachment`; other drivers' as stubs.
+    pub attachments: Store<VolumeAttachment>,
+    /// Every `PersistentVolume`.
+    pub volumes: Store<PersistentVolume>,
+    /// Every `CSINode`, with our driver's entry only.
+    pub nodes: Store<CsiNode>,
 }
 
-/// Shared handles to the objects that one decision was made from.
+/// What the attempts of a term share.
+#[derive(Debug)]
+pub struct Context {
+    /// The term, its clients, the volume locks.
+    pub scope: Arc<TermScope>,
+    /// The rules of the term.
+    pub rules: Arc<Rules>,
+    /// The caches.
+    pub stores: Stores,
+    /// What the term remembers of attachments.
+    pub memory: Memory<progress::Memory>,
+}
+
+/// Handles to the objects that one decision is made from, and what is known of them.
 #[derive(Debug, Clone)]
 pub struct Objects {
+    /// The rules of the term.
+    pub rules: Arc<Rules>,
     /// The attachment, parsed.
     pub attachment: Attachment,
     /// The attachment as the API has it.
@@ -74,6 +67,12 @@ pub struct Objects {
     pub node: Option<Arc<CsiNode>>,
     /// Where our other attachments that are wanted have the same volume: `Context::others_of`.
     pub others: Vec<Unpublish>,
+    /// What the API has shown during the term.
+    pub shown: Shown,
+    /// Whether the driver has listed the volume twice without the node.
+    pub is_lost: bool,
+    /// Now.
+    pub now: Timestamp,
 }
 
 impl Objects {
@@ -88,22 +87,6 @@ impl Context {
     /// Reads the cached objects of an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
         self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
-    }
-
-    /// Forgets what was confirmed of objects that were deleted during the attempt. The watch reported their deletion before the
-    /// API's answer came, and does not report it again.
-    pub fn forget_gone(&self, seen: &Objects) {
-        self.forget_unless_held(&self.stores.attachments, seen.object.as_ref());
-        if let Some(volume) = &seen.volume {
-            self.forget_unless_held(&self.stores.volumes, volume.as_ref());
-        }
-    }
-
-    fn forget_unless_held<K: Cached>(&self, cache: &Cache<K>, seen: &K) {
-        let held = cache.get(&ObjectName::of(seen));
-        if held.is_none_or(|held| held.meta().uid != seen.meta().uid) {
-            self.confirmed.forget(&seen.meta().uid);
-        }
     }
 
     /// The same, with what other attachments have of its volume if the driver may be called to unpublish something for it.
@@ -160,8 +143,21 @@ impl Context {
             Ok(Source::Volume(volume)) => self.stores.volumes.get(&ObjectName::cluster(volume)),
             _ => None,
         };
-        let node = self.stores.nodes.get(&ObjectName::cluster(&attachment.node));
-        Some(Objects { attachment, object, volume, node, others: Vec::new() })
+        Some(Objects {
+            node: self.stores.nodes.get(&ObjectName::cluster(&attachment.node)),
+            shown: Shown {
+                list: self.stores.attachments.is_listed(),
+                attachment: self.stores.attachments.is_confirmed(&object),
+                volume: volume.as_ref().is_none_or(|volume| self.stores.volumes.is_confirmed(volume)),
+            },
+            is_lost: self.memory.read(&attachment.uid, |memory| memory.listed == Listed::Lost),
+            rules: Arc::clone(&self.rules),
+            now: self.scope.clock.wall(),
+            others: Vec::new(),
+            attachment,
+            object,
+            volume,
+        })
     }
 }
 
@@ -220,17 +216,18 @@ impl Objects {
     }
 
     /// The decision's view.
-    pub fn view<'a>(&'a self, rules: &'a Rules, forced: bool, done: &'a Progress) -> View<'a> {
+    pub fn view<'a>(&'a self, done: &'a Progress) -> View<'a> {
         let node = match &self.node {
             None => Node::Missing,
-            Some(node) => node.node_id(&rules.driver).map_or(Node::WithoutDriver, Node::Id),
+            Some(node) => node.node_id(&self.rules.driver).map_or(Node::WithoutDriver, Node::Id),
         };
         View {
             attachment: &self.attachment,
             volume: self.volume.as_deref(),
             node,
-            rules,
-            forced,
+            rules: &self.rules,
+            shown: self.shown,
+            is_lost: self.is_lost,
             done,
             others: &self.others,
         }

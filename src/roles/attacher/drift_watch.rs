@@ -14,8 +14,9 @@ use crate::queue::Cause;
 use super::attachment::Attachment;
 use super::context::Context;
 use super::drift::{Drift, DriftDetector, Record, Reported, mismatch};
-use super::migration;
+use super::progress::Listed;
 use super::triggers::Queues;
+use super::{metrics, migration};
 
 /// Follows the driver's listings for one term.
 pub(super) struct DriftWatch {
@@ -52,7 +53,8 @@ impl DriftWatch {
                 driver_says = ?drift.reported,
                 "the driver and the recorded state disagree: repeating the operation"
             );
-            self.cx.reporter.drifted(drift.direction);
+            let labels = [("driver_name", self.cx.rules.driver.as_str()), ("direction", drift.direction.label())];
+            self.cx.scope.meter.counter(&metrics::DRIFT, &labels).increment(1);
             if let Some(objects) = self.cx.find(&drift.name) {
                 self.queues.wake(&objects.object, Cause::Drift);
             }
@@ -63,24 +65,31 @@ impl DriftWatch {
     /// Notes the attachments whose volume the driver lists as not published, and forgets those for which this has
     /// changed.
     fn note_lost(&self, listing: &VolumeListing, records: &[Record], drifts: &[Drift]) {
-        let lost = &self.cx.lost;
+        let memory = &self.cx.memory;
         let missing: BTreeMap<&str, &Record> = records
             .iter()
             .filter(|record| mismatch(record, listing) == Some(Reported::NotPublished))
             .map(|record| (record.version.0.as_str(), record))
             .collect();
-        lost.retain(|uid| missing.contains_key(uid.as_str()));
+        memory.change_all(|uid, memory| {
+            if memory.listed == Listed::Lost && !missing.contains_key(uid) {
+                memory.listed = Listed::Fine;
+            }
+        });
         let confirmed: BTreeSet<&str> = drifts
             .iter()
             .filter(|drift| drift.reported == Reported::NotPublished)
             .map(|drift| drift.name.as_str())
             .collect();
         for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
-            lost.note(uid);
-            // This check comes last: a call that began after the records were read is later than the listing.
-            if self.cx.scope.volume_locks.touched_since(&record.volume_handle, listing.started) {
-                lost.forget(uid);
-            }
+            // A call that began after the records were read is later than the listing. It may begin now, but not before what it intends
+            // is remembered, which waits for this.
+            let is_later = || self.cx.scope.volume_locks.touched_since(&record.volume_handle, listing.started);
+            memory.change(uid, |memory| {
+                if !is_later() {
+                    memory.listed = Listed::Lost;
+                }
+            });
         }
     }
 

@@ -87,10 +87,6 @@ pub const RECORD_ATTACHED: Op = Op("the volume is published, but that could not 
 pub const RELEASE: Op = Op("the volume is unpublished, but the volumeattachment could not be released");
 /// Writes an error to the status.
 pub const WRITE_ERROR: Op = Op("cannot write the error to the status");
-/// Reads the attachment or its volume again after a conflict.
-pub const REFRESH: Op = Op("cannot read the object again after a conflict");
-/// Reads the attachment or its volume before the driver is called, because the cache may be late.
-pub const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
 /// Removes our finalizer from the volume.
 pub const RELEASE_VOLUME: Op = Op("cannot remove the finalizer from the persistentvolume");
 

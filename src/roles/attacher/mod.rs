@@ -1,8 +1,8 @@
 //! Attaches and detaches volumes, as external-attacher does, without its known faults.
 //!
 //! ```text
-//! cluster caches ──> predicates (P) ──> queue of attachments ──> handler ──> decide (P) ──> perform
-//!          triggers ────┘    └────────> queue of volumes ──────> volumes     (removes our finalizer)
+//! cluster caches ──> predicates (P) ──> queue of attachments ──> reconcile ──> policy (P) ──> perform
+//!          triggers ────┘    └────────> queue of volumes ──────> volumes       (removes our finalizer)
 //! csi::VolumeListings ──> drift (P) ──> queue of attachments, as a cause that lasts until it is settled
 //! ```
 //!
@@ -12,23 +12,25 @@
 pub mod attachment;
 mod config;
 pub mod context;
-pub mod decide;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod cuts_tests;
 pub mod drift;
 mod drift_watch;
 pub mod error;
-mod handler;
+pub mod failure;
 pub mod metrics;
 pub mod migration;
 pub mod names;
 mod perform;
+pub mod policy;
 pub mod predicates;
 pub mod progress;
-pub mod report;
-pub mod reporter;
+mod reconcile;
+mod report;
 mod rules;
 mod serve;
 pub mod sidecar;
-pub mod term_start;
 pub mod trace_link;
 mod triggers;
 mod volumes;
@@ -62,7 +64,7 @@ const NAME: &str = "attacher";
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
     let section: AttacherSection = RoleSection::read(section)?;
-    let stores = context::Stores {
+    let caches = context::Caches {
         attachments: wiring.cache(),
         volumes: wiring.cache_with(Fields::MIGRATION),
         nodes: wiring.cache(),
@@ -70,5 +72,5 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::Attacher { section, stores }))
+    Ok(Box::new(serve::Attacher { section, caches }))
 }

@@ -8,7 +8,7 @@ use crate::cluster::Change;
 use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
 
 use super::attachment::{Direction, direction_of};
-use super::decide::{Rules, wants_release};
+use super::policy::{Rules, wants_release};
 
 /// What a change of an attachment means for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,9 +87,13 @@ pub fn node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::roles::attacher::failure::TellingRules;
+    use crate::roles::kit::EventsMode;
     use crate::roles::kit::fixtures::{change, merged};
 
     const DRIVER: &str = "demo.csi.example.com";
@@ -148,6 +152,8 @@ mod tests {
             multi_writer: false,
             publishes: true,
             default_fs_type: String::new(),
+            telling: TellingRules { error_codes: true, events: EventsMode::All },
+            longest_pause: Duration::ZERO,
         };
         let kept = json!({ "metadata": { "name": "pv-1", "uid": "v", "finalizers": [FINALIZER] }, "spec": {} });
         let going = merged(kept.clone(), json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }));

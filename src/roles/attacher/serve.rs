@@ -1,43 +1,36 @@
 //! One term of the attacher: its queues, their triggers, and its tasks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tracing::field::Empty;
-use tracing::{debug, info, info_span};
+use tracing::{info, info_span};
 
 use crate::cluster::PersistentVolume;
 use crate::election::Term;
-use crate::process::ErrorChain;
 use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
-use crate::roles::kit::freshness::ListedOnce;
-use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::unknown_values::of_served_volume;
-use crate::roles::kit::{Controllers, TermScope, UidSet, UnknownValues, queues};
+use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
-use super::NAME;
+use super::attachment::Direction;
 use super::config::AttacherSection;
-use super::context::{Context, Stores};
-use super::decide::Rules;
+use super::context::{Caches, Context, Stores};
 use super::drift_watch::DriftWatch;
-use super::handler::Attachments;
-use super::reporter::Reporter;
-use super::term_start::TermStartVersion;
+use super::failure::TellingRules;
+use super::policy::Rules;
+use super::reconcile::Attachments;
 use super::triggers::Queues;
 use super::volumes::Volumes;
-
-/// Pause between two attempts to get the term's start version, which saves reads. No task waits for it.
-const TERM_START_PAUSE: Duration = Duration::from_secs(5);
+use super::{NAME, metrics};
 
 /// The role.
 #[derive(Debug)]
 pub(super) struct Attacher {
     pub(super) section: AttacherSection,
-    pub(super) stores: Stores,
+    pub(super) caches: Caches,
 }
 
 impl Role for Attacher {
@@ -49,7 +42,7 @@ impl Role for Attacher {
 impl Attacher {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let begun = role.clock.now();
-        if term.unless_over(self.stores.synced()).await.is_err() {
+        if term.unless_over(self.caches.synced()).await.is_err() {
             return Ok(());
         }
         let cx = Arc::new(self.context(role, &term));
@@ -62,16 +55,12 @@ impl Attacher {
             let cx = Arc::clone(&cx);
             move |name: &String| cx.find(name).map(|objects| objects.subject())
         };
-        controllers.reconcile(
-            &queues.attachments,
-            "Volumes to attach and detach",
-            subject,
-            Attachments(Arc::clone(&cx)),
-        );
-        controllers.reconcile(&queues.volumes, "Volumes to look after", |_| None, Volumes(Arc::clone(&cx)));
+        cx.stores.follow(&mut controllers);
+        controllers.drive(&queues.attachments, "Volumes to attach and detach", subject, Attachments(Arc::clone(&cx)));
+        controllers.drive(&queues.volumes, "Volumes to look after", |_| None, Volumes::of(&cx));
         queues.follow(&cx, &mut controllers);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);
-        controllers.on(&cx.stores.volumes, {
+        controllers.on_store(&cx.stores.volumes, {
             let driver = role.driver.name.clone();
             unknown.of(
                 move |volume: &PersistentVolume| {
@@ -84,12 +73,12 @@ impl Attacher {
             move || queues.look_at_all(&cx)
         });
         if publishes {
-            controllers.task("term-start", find_term_start(Arc::clone(&cx)));
+            controllers.task("term-start", cx.stores.volumes.clone().note_term_start(Arc::clone(&cx.scope)));
         }
         let drift = DriftWatch { cx: Arc::clone(&cx), queues, begun };
         controllers.task("drift", drift.run(role.driver.listings.subscribe()));
         let served = controllers.serve().await;
-        cx.reporter.retire();
+        cx.memory.end();
         served
     }
 
@@ -112,46 +101,47 @@ impl Attacher {
             multi_writer: capabilities.single_node_multi_writer(),
             default_fs_type: self.section.default_fs_type.clone(),
             publishes: capabilities.controller_service() && capabilities.publish_unpublish(),
+            telling: TellingRules { error_codes: self.section.error_codes, events: self.section.events },
+            longest_pause: self.section.retry.max,
         };
+        let (meter, driver) = (role.meter.clone(), role.driver.name.clone());
+        let failing = move |operation: &'static str, count: usize| {
+            let labels = [("driver_name", driver.as_str()), ("operation", operation)];
+            #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 attachments")]
+            meter.gauge(&metrics::OPERATION_FAILING, &labels).set(count as f64);
+        };
+        let scope = TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events);
         Context {
-            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
-            rules,
-            section: self.section.clone(),
-            stores: self.stores.clone(),
-            reporter: Reporter::new(role.meter.clone(), role.driver.name.clone()),
-            failures: FailureLog::default(),
-            confirmed: UidSet::default(),
-            term_start: TermStartVersion::default(),
-            lost: UidSet::default(),
-            relisted: ListedOnce::default(),
+            scope: Arc::new(scope),
+            rules: Arc::new(rules),
+            stores: self.caches.during_term(),
+            memory: Memory::counting(&[Direction::Attach, Direction::Detach].map(Direction::label), failing),
         }
     }
 }
 
-impl Stores {
+impl Caches {
     async fn synced(&self) {
         self.attachments.synced().await;
         self.volumes.synced().await;
         self.nodes.synced().await;
     }
+
+    fn during_term(&self) -> Stores {
+        Stores {
+            attachments: Store::of(&self.attachments),
+            volumes: Store::of(&self.volumes),
+            nodes: Store::of(&self.nodes),
+        }
+    }
 }
 
-/// Reads the volumes' current version after the term has begun. Until then, each volume is read before it is published.
-async fn find_term_start(cx: Arc<Context>) {
-    while let Ok(api) = cx.scope.api.use_now() {
-        match api.latest_version::<PersistentVolume>().await {
-            Ok(Some(version)) => cx.term_start.at(version),
-            Ok(None) => {}
-            Err(error) => {
-                debug!(error = %ErrorChain(&error), "cannot tell yet which volumes are written during the term");
-                tokio::time::sleep(TERM_START_PAUSE).await;
-                continue;
-            }
-        }
-        break;
+impl Stores {
+    /// Forgets what is known of objects that go.
+    pub(super) fn follow(&self, controllers: &mut Controllers) {
+        controllers.follow(&self.attachments);
+        controllers.follow(&self.volumes);
     }
-    // Runs on, because the end of a task counts as a failure.
-    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use std::time::Duration;
+
 use super::*;
-use crate::roles::kit::UidSet;
+use crate::roles::attacher::progress::Listed;
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action, Fault, Matching, WatchEnd};
 use crate::sandbox::driver::Profile;
@@ -29,16 +31,17 @@ impl Serving {
         let profile = Profile { accept_unknown_volumes: true, ..Profile::with_nodes([NODE]) };
         let harness = RoleHarness::with(profile).await;
         let caches = &harness.caches;
-        let stores = Stores { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
+        let caches = Caches { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
         harness.watch();
-        stores.synced().await;
+        caches.synced().await;
         let role = &harness.context;
         let term = Term::permanent(&CancellationToken::new(), role.clock);
-        let attacher = Attacher { section: AttacherSection::default(), stores };
+        let attacher = Attacher { section: AttacherSection::default(), caches };
         let (cx, queues) = (Arc::new(attacher.context(role, &term)), attacher.queues(role));
         let mut controllers = Controllers::new(NAME, &role.board, &term);
-        controllers.reconcile(&queues.attachments, "attachments", |_| None, Attachments(Arc::clone(&cx)));
-        controllers.reconcile(&queues.volumes, "volumes", |_| None, Volumes(Arc::clone(&cx)));
+        cx.stores.follow(&mut controllers);
+        controllers.drive(&queues.attachments, "attachments", |_| None, Attachments(Arc::clone(&cx)));
+        controllers.drive(&queues.volumes, "volumes", |_| None, Volumes::of(&cx));
         queues.follow(&cx, &mut controllers);
         harness.tasks.spawn("attacher", async move { controllers.serve().await.unwrap() });
         let serving = Self { harness, cx };
@@ -81,8 +84,23 @@ impl Serving {
         self.until("attached", |serving| attachment(serving).status.is_some_and(|status| status.attached)).await;
         let volume: Volume = self.harness.testbed.api.get("", VOLUME).unwrap();
         let uids = [attachment(self).metadata.uid.unwrap(), volume.metadata.uid.unwrap()];
-        assert!(uids.iter().all(|uid| self.cx.confirmed.has(uid)), "both were confirmed");
+        assert!(uids.iter().all(|uid| self.knows(uid)), "both were confirmed");
         uids
+    }
+
+    /// Whether an object with this uid was confirmed.
+    fn knows(&self, uid: &str) -> bool {
+        self.cx.stores.attachments.knows(uid) || self.cx.stores.volumes.knows(uid)
+    }
+
+    /// How many objects were confirmed.
+    fn confirmed(&self) -> usize {
+        self.cx.stores.attachments.confirmed() + self.cx.stores.volumes.confirmed()
+    }
+
+    /// The driver has listed the volume of this attachment twice without the node.
+    fn lose(&self, uid: &str) {
+        self.cx.memory.change(uid, |memory| memory.listed = Listed::Lost);
     }
 
     /// Removes both by force: finalizers and all.
@@ -96,23 +114,13 @@ impl Serving {
     }
 }
 
-/// How many uids are remembered.
-fn count(uids: &UidSet) -> usize {
-    let mut count = 0;
-    uids.retain(|_| {
-        count += 1;
-        true
-    });
-    count
-}
-
 #[tokio::test(start_paused = true)]
 async fn nothing_is_remembered_of_an_attachment_and_a_volume_that_were_removed_by_force() {
     let serving = Serving::new().await;
     let [attachment, _] = serving.attached().await;
-    serving.cx.lost.note(&attachment);
+    serving.lose(&attachment);
     serving.force_away();
-    serving.until("forgotten", |serving| count(&serving.cx.confirmed) == 0 && count(&serving.cx.lost) == 0).await;
+    serving.until("forgotten", |serving| serving.confirmed() == 0 && serving.cx.memory.len() == 0).await;
     serving.harness.testbed.tear_down().await;
 }
 
@@ -124,7 +132,7 @@ async fn nothing_is_remembered_of_an_attachment_and_a_volume_that_went_in_good_o
     api.delete::<VolumeAttachment>("", ATTACHMENT).unwrap();
     api.delete::<Volume>("", VOLUME).unwrap();
     serving.until("the volume is gone", |_| api.get::<Volume>("", VOLUME).is_err()).await;
-    serving.until("forgotten", |serving| count(&serving.cx.confirmed) == 0).await;
+    serving.until("forgotten", |serving| serving.confirmed() == 0).await;
     serving.harness.testbed.tear_down().await;
 }
 
@@ -141,11 +149,13 @@ async fn nothing_is_remembered_of_objects_that_were_removed_by_force_while_an_an
     serving.create_attachment();
     serving.until("both are written", |_| held.iter().all(|fault| faults.hits(*fault) == 1)).await;
     serving.force_away();
-    let is_empty = |serving: &Serving| serving.cx.stores.attachments.is_empty() && serving.cx.stores.volumes.is_empty();
+    let is_empty = |serving: &Serving| {
+        serving.cx.stores.attachments.all().is_empty() && serving.cx.stores.volumes.all().is_empty()
+    };
     serving.until("the watch says that they are gone", is_empty).await;
     tokio::time::sleep(2 * late).await;
     assert!(serving.harness.context.board.report().work.is_empty());
-    assert_eq!(count(&serving.cx.confirmed), 0);
+    assert_eq!(serving.confirmed(), 0);
     serving.harness.testbed.tear_down().await;
 }
 
@@ -153,7 +163,7 @@ async fn nothing_is_remembered_of_objects_that_were_removed_by_force_while_an_an
 async fn nothing_is_remembered_of_objects_whose_namesakes_the_watch_shows_in_their_place() {
     let serving = Serving::new().await;
     let old = serving.attached().await;
-    serving.cx.lost.note(&old[0]);
+    serving.lose(&old[0]);
     // The watch is cut off while they go and come again, and what it missed is known no more: it lists.
     let (api, faults) = (&serving.harness.testbed.api, serving.harness.testbed.api.faults());
     let kinds = ["volumeattachments", "persistentvolumes"].map(|kind| Matching::any().resource(kind));
@@ -168,7 +178,10 @@ async fn nothing_is_remembered_of_objects_whose_namesakes_the_watch_shows_in_the
     }
     let is_new = |serving: &Serving| serving.cx.stores.volumes.all().iter().all(|it| *it.metadata.uid != *old[1]);
     serving.until("the new volume is seen", is_new).await;
-    let knows_old = |serving: &Serving| old.iter().any(|uid| serving.cx.confirmed.has(uid) || serving.cx.lost.has(uid));
+    let knows_old = |serving: &Serving| {
+        let is_lost = |uid: &str| serving.cx.memory.read(uid, |memory| memory.listed == Listed::Lost);
+        old.iter().any(|uid| serving.knows(uid) || is_lost(uid))
+    };
     serving.until("the old ones are forgotten", |serving| !knows_old(serving)).await;
     serving.harness.testbed.tear_down().await;
 }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{BY_NODE, BY_VOLUME, PersistentVolume, VolumeAttachment};
+use crate::cluster::{BY_NODE, BY_VOLUME, VolumeAttachment};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::Controllers;
+use crate::roles::kit::drive::Next;
 
 use super::attachment::{direction_of, epoch_of};
 use super::context::Context;
-use super::decide::{Progress, Step, next_step, wants_release};
+use super::policy::{next_step, wants_release};
 use super::predicates::{self, Wake};
+use super::progress::Progress;
 
 /// The only lane of the queue of volumes.
 const ONLY_LANE: usize = 0;
@@ -27,7 +29,7 @@ impl Queues {
     /// Adds keys for all cached objects, and then for each change.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
         let stores = &cx.stores;
-        controllers.on(&stores.attachments, {
+        controllers.on_store(&stores.attachments, {
             let (queues, cx) = (self.clone(), Arc::clone(cx));
             move |change| {
                 if let Some(old) = &change.old
@@ -47,14 +49,14 @@ impl Queues {
                 }
             }
         });
-        controllers.on(&stores.volumes, {
+        controllers.on_store(&stores.volumes, {
             let (queues, cx) = (self.clone(), Arc::clone(cx));
             move |change| {
                 let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
                 let name = object.metadata.name.to_string();
                 match predicates::volume_wake(change, &cx.rules) {
                     Wake::Now => queues.wake_volume(name.clone(), Cause::Changed),
-                    Wake::Forget => queues.forget_volume(object, &cx),
+                    Wake::Forget => queues.volumes.forget(&name),
                     Wake::No => {}
                 }
                 if predicates::volume_unblocks(change) {
@@ -62,7 +64,7 @@ impl Queues {
                 }
             }
         });
-        controllers.on(&stores.nodes, {
+        controllers.on_store(&stores.nodes, {
             let (queues, cx) = (self.clone(), Arc::clone(cx));
             move |change| {
                 let Some(node) = change.new.as_deref().map(|node| &*node.metadata.name) else { return };
@@ -84,17 +86,8 @@ impl Queues {
 
     /// The attachment is gone, possibly by force: forgets all state about it.
     fn forget(&self, object: &VolumeAttachment, cx: &Context) {
-        let name = &object.metadata.name;
-        let uid = &object.metadata.uid;
-        self.attachments.forget(&name.to_string());
-        cx.reporter.forget(name);
-        cx.confirmed.forget(uid);
-        cx.lost.forget(uid);
-    }
-
-    fn forget_volume(&self, object: &PersistentVolume, cx: &Context) {
-        self.volumes.forget(&object.metadata.name.to_string());
-        cx.confirmed.forget(&object.metadata.uid);
+        self.attachments.forget(&object.metadata.name.to_string());
+        cx.memory.forget(&object.metadata.uid);
     }
 
     /// Wakes those of our attachments that are not settled.
@@ -109,10 +102,9 @@ impl Queues {
     /// Wakes all unsettled keys, in case a wake-up was missed. Never shortens a back-off.
     pub(super) fn look_at_all(&self, cx: &Context) {
         for object in cx.stores.attachments.all() {
-            let unsettled = cx.about(Arc::clone(&object)).is_some_and(|objects| {
-                let done = Progress::default();
-                next_step(&objects.view(&cx.rules, false, &done)) != Step::Settled
-            });
+            let unsettled = cx
+                .about(Arc::clone(&object))
+                .is_some_and(|objects| next_step(&objects.view(&Progress::default())) != Next::Done);
             if unsettled {
                 self.wake(&object, Cause::Resync);
             }

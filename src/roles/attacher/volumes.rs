@@ -5,125 +5,150 @@ use std::sync::Arc;
 use tracing::info;
 
 use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume, patch};
-use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::freshness::{Freshness, read_again};
+use crate::queue::Causes;
+use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{Attempt, AttemptError, Next, NoReason, Reconciler, Stop, TermScope};
+use crate::roles::kit::{End, Io, Memory, NoReason, Part, Reconcile, Run, Stop, Telling, TermScope, Written};
 
 use super::context::Context;
-use super::decide::is_releasable;
-use super::error::{REFRESH, RELEASE_VOLUME};
+use super::error::RELEASE_VOLUME;
+use super::policy::{Rules, is_releasable};
 
 /// The reconciler of the queue of volumes.
 #[derive(Debug)]
-pub(super) struct Volumes(pub(super) Arc<Context>);
+pub(super) struct Volumes {
+    cx: Arc<Context>,
+    memory: Memory<()>,
+}
+
+impl Volumes {
+    pub(super) fn of(cx: &Arc<Context>) -> Self {
+        Self { cx: Arc::clone(cx), memory: Memory::default() }
+    }
+}
+
+/// A volume, and what is known of its attachments.
+#[derive(Debug)]
+pub(super) struct View {
+    rules: Arc<Rules>,
+    volume: Arc<PersistentVolume>,
+    /// Whether an attachment of any driver names it.
+    is_attached: bool,
+    /// Whether the attachments were listed since the term began.
+    is_listed: bool,
+}
 
 /// One request.
 #[derive(Debug)]
 pub(super) enum Step {
     /// List the attachments, once a term.
-    Relist,
+    List,
     /// Remove our finalizer.
     Release,
 }
 
-/// The volume, if our finalizer should leave it.
-type View = Option<Arc<PersistentVolume>>;
+/// Whether our finalizer is off the volume, or a read has not found the volume. The cache may show both still.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Not yet.
+    #[default]
+    Waits,
+    /// It is off.
+    Released,
+    /// There is no such volume any more.
+    NotFound,
+}
 
-impl Reconciler for Volumes {
+impl Reconcile for Volumes {
     type Key = String;
-    /// Whether nothing is left to do: our finalizer is off the volume, or a read has not found the volume. The cache may show both
-    /// still.
-    type State = bool;
     type View = View;
+    type Memory = ();
+    type Progress = Progress;
     type Step = Step;
-    /// Whether nothing is left to do.
-    type Event = bool;
-    type End = ();
+    type Answer = Progress;
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
-        &self.0.scope
+        &self.cx.scope
     }
 
-    fn begin(&self, ticket: &Ticket<String>) -> Option<bool> {
-        self.0.stores.volumes.get(&ObjectName::cluster(ticket.key())).map(|_| false)
+    fn memory(&self) -> &Memory<()> {
+        &self.memory
     }
 
-    fn observe(&self, key: &String, _: &bool) -> View {
-        let stores = &self.0.stores;
-        let is_attached = !stores.attachments.find(BY_VOLUME, key).is_empty();
-        let volume = stores.volumes.get(&ObjectName::cluster(key));
-        volume.filter(|volume| is_releasable(volume, is_attached, &self.0.rules))
+    fn is_there(&self, name: &String, uid: &str) -> bool {
+        self.cx.stores.volumes.has(name, uid)
+    }
+
+    fn view(&self, name: &String) -> Option<View> {
+        let stores = &self.cx.stores;
+        Some(View {
+            rules: Arc::clone(&self.cx.rules),
+            volume: stores.volumes.get(&ObjectName::cluster(name))?,
+            is_attached: !stores.attachments.find(BY_VOLUME, name).is_empty(),
+            is_listed: stores.attachments.is_listed(),
+        })
+    }
+
+    fn uid(view: &View) -> &str {
+        &view.volume.metadata.uid
+    }
+
+    fn begin(_: &View, _: Causes) -> Progress {
+        Progress::Waits
     }
 
     /// A deletion of the volume or of its last attachment wakes the key again.
-    fn next_step(&self, volume: &View, is_done: &bool) -> Next<Step, ()> {
-        if volume.is_none() || *is_done {
-            return Next::Done(());
+    fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+        if *progress != Progress::Waits || !is_releasable(&view.volume, view.is_attached, &view.rules) {
+            return Next::Done;
         }
-        Next::Do(if self.0.relisted.is_done() { Step::Release } else { Step::Relist })
-    }
-
-    fn has_answer(&self, _: &bool) -> bool {
-        false
+        Next::Do(if view.is_listed { Step::Release } else { Step::List })
     }
 
     async fn perform(
         &self,
         step: Step,
-        volume: &View,
-        _: &bool,
-        attempt: &mut Attempt<'_, String>,
-    ) -> Result<bool, Stop<NoReason>> {
-        let cx = &*self.0;
-        let (Step::Release, Some(volume)) = (step, volume) else {
-            let listed = cx.relisted.wait(|| cx.stores.attachments.relisted());
-            attempt.park(&cx.scope.term, listed).await?;
-            return Ok(false);
+        view: &View,
+        _: &Progress,
+        io: &Io<'_, String>,
+    ) -> Result<Progress, Stop<NoReason>> {
+        let stores = &self.cx.stores;
+        let Step::Release = step else {
+            return io.wait_listed(&stores.attachments).await.map(|()| Progress::Waits);
         };
-        let Some(patch) = patch::remove_finalizer(&volume.metadata, &cx.rules.finalizer) else { return Ok(false) };
-        let _turn = cx.scope.write_turn(&cx.stores.volumes, volume.as_ref()).await?;
-        let api = cx.scope.api.use_now()?;
-        let written = api.patch::<PersistentVolume>(&ObjectName::of(volume.as_ref()), &patch).await;
-        let written = written.map_err(|error| RELEASE_VOLUME.failed(error))?;
-        cx.confirmed.forget(&written.metadata.uid);
-        cx.stores.volumes.apply_own_write(written);
-        info!("removed the attacher's finalizer from the volume");
-        attempt.ticket.did("released", None);
-        // If it was the last one, the object is gone, and the cache shows it with our finalizer until the watch says so.
-        Ok(true)
+        let Some(patch) = patch::remove_finalizer(&view.volume.metadata, &view.rules.finalizer) else {
+            return Ok(Progress::Waits);
+        };
+        // Another controller may have added or removed a finalizer (R36), or the volume may be gone.
+        match io.write(&stores.volumes, view.volume.as_ref(), (Part::Object, &patch), RELEASE_VOLUME).await? {
+            Written::NotFound(_) => Ok(Progress::NotFound),
+            Written::Kept | Written::Ended => Ok(Progress::Released),
+        }
     }
 
-    fn apply(&self, is_done: &mut bool, done: bool) {
-        *is_done |= done;
+    fn apply((): &mut (), progress: &mut Progress, answer: Progress) {
+        *progress = answer;
     }
 
-    /// Another controller may have added or removed a finalizer (R36), or the volume may be gone.
-    async fn refresh(&self, volume: &View, error: &AttemptError<NoReason>) -> Result<Option<bool>, Stop<NoReason>> {
-        let Some(volume) = volume else { return Ok(None) };
-        let api = self.0.scope.api.use_now()?;
-        let read = read_again(api, &self.0.stores.volumes, volume.as_ref()).await;
-        Ok(match read.map_err(|error| REFRESH.failed(error))? {
-            Freshness::Newer => Some(false),
-            // The 404 of the write was wrong: the API has the volume.
-            Freshness::Same if error.says_not_found() => Some(false),
-            Freshness::Same => None,
-            Freshness::Gone => Some(true),
-        })
-    }
-
-    async fn conclude(&self, ticket: &Ticket<String>, _: bool, ended: Result<(), AttemptError<NoReason>>) -> Outcome {
-        let Err(error) = ended else { return Outcome::Settled };
-        log_failure!(
-            self.0.failures,
-            self.0.scope.clock.now(),
-            &error,
-            { attempt = ticket.attempt() + 1, },
-            "cannot remove the attacher's finalizer from the volume"
-        );
-        ticket.note(error.message());
-        error.outcome()
+    fn tell(_: &View, progress: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
+        match end {
+            End::Settled if *progress == Progress::Released => {
+                info!("removed the attacher's finalizer from the volume");
+                vec![Telling::Did("released", None)]
+            }
+            End::Settled => Vec::new(),
+            End::Failed(error) => {
+                log_failure!(
+                    run.failures,
+                    run.now,
+                    error,
+                    { attempt = run.failed_before + 1, },
+                    "cannot remove the attacher's finalizer from the volume"
+                );
+                Vec::new()
+            }
+        }
     }
 }
 

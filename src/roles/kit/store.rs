@@ -134,6 +134,23 @@ impl<K: Cached> Store<K> {
     fn is_of_term(&self, object: &Meta) -> bool {
         self.0.term_start.get().zip(object.version()).is_some_and(|(start, version)| *start < version)
     }
+
+    /// How many objects are confirmed.
+    #[cfg(test)]
+    pub(crate) fn confirmed(&self) -> usize {
+        let mut count = 0;
+        self.0.confirmed.retain(|_| {
+            count += 1;
+            true
+        });
+        count
+    }
+
+    /// Whether an object with this uid is confirmed.
+    #[cfg(test)]
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        self.0.confirmed.has(uid)
+    }
 }
 
 impl<K: Cached> Clone for Store<K> {

@@ -1,11 +1,12 @@
 //! Decides what to do next for one attachment or one volume. Pure, total, and tested without a server.
 //!
 //! ```text
-//! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> publish ─> record
+//! attach:  checks ─> secret ∥ finalizer on the volume ∥ intent on the attachment ─> confirm both ─> publish ─> record
 //!          (if the intent has another node ID or handle: unpublish that before it is overwritten)
-//! detach:  target ─> secret ─> unpublish ─> release (one write; a second only if others still hold the object)
+//! detach:  target ─> secret ─> list ─> confirm ─> unpublish ─> release (one write; a second only if others still hold the object)
 //!          (if another attachment that is wanted has the same target, or only what stands on a copy names the target:
 //!          release without the driver)
+//! failure: why, to the status
 //! ```
 //!
 //! A driver without publish is called only to unpublish what it has published before (spec 2.3).
@@ -15,17 +16,19 @@
 //! OK (I3), or another attachment owes that unpublish. Checks come before any write, so that an invalid attachment stays deletable (spec 2.5).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::cluster::{CsiSource, IdKind, PersistentVolume, SecretRef};
 use crate::csi::volume;
 use crate::process::folded;
 use crate::proto::VolumeCapability;
+use crate::roles::kit::drive::Next;
 
 use super::attachment::{Attachment, Direction, Source};
-
 use super::error::InvalidAttachment;
+use super::failure::{self, FailureRecord, TellingRules, failure_record};
 use super::migration;
-pub use super::progress::{Done, Progress, Skip};
+use super::progress::{Progress, Skip};
 
 /// The parameters of all decisions of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +46,13 @@ pub struct Rules {
     /// The driver publishes volumes. If not, it is called only for what it has published before: an attachment is attached as
     /// soon as the status says so (spec 2.3).
     pub publishes: bool,
+    /// What is told of failures.
+    pub telling: TellingRules,
+    /// The longest pause between two attempts.
+    pub longest_pause: Duration,
 }
 
-/// The input of a decision, as read from the caches.
+/// The input of a decision: what the caches have, and what is known of them.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// The attachment.
@@ -56,8 +63,10 @@ pub struct View<'a> {
     pub node: Node<'a>,
     /// The term's rules.
     pub rules: &'a Rules,
-    /// The driver disagrees with the recorded state: repeat the operation although the state says that it is done.
-    pub forced: bool,
+    /// What the API has shown during the term.
+    pub shown: Shown,
+    /// Whether the driver has listed the volume twice without the node, and nothing was published since.
+    pub is_lost: bool,
     /// What this attempt has done so far.
     pub done: &'a Progress,
     /// Where our other attachments that are wanted have their volumes, or are about to: what their own detach unpublishes. A machine
@@ -77,6 +86,17 @@ impl View<'_> {
     }
 }
 
+/// What the API has shown during the term. A watch may be late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// All attachments, in a list. Without a list, the absence of one proves nothing (I4).
+    pub list: bool,
+    /// The attachment.
+    pub attachment: bool,
+    /// The volume. The last leader may have removed our finalizer from it.
+    pub volume: bool,
+}
+
 /// Our driver's entry in a node's `CSINode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Node<'a> {
@@ -88,38 +108,37 @@ pub enum Node<'a> {
     Id(&'a str),
 }
 
-/// The next thing to do for an attachment.
+/// One request or call for an attachment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Nothing to do.
-    Settled,
-    /// Independent preparations, side by side.
-    Prepare(Vec<Preparation>),
-    /// `ControllerPublishVolume`.
-    Publish(Box<Publish>),
-    /// Write `attached: true` and the publish context.
-    RecordAttached(BTreeMap<String, String>),
-    /// `ControllerUnpublishVolume`.
-    Unpublish(Box<Unpublish>),
-    /// Report why the driver is not called for a detach.
-    SkipUnpublish(Skip),
-    /// Remove our finalizer from the attachment.
-    Release,
-    /// Write `attached: false`, because another controller's finalizer keeps the attachment.
-    RecordDetached,
-    /// Give up this attempt.
-    Refuse(InvalidAttachment),
-}
-
-/// One write or read that must be done before the driver is called.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Preparation {
+    /// List the attachments, once a term.
+    List,
+    /// Read the attachment.
+    Confirm,
+    /// Read its volume.
+    ConfirmVolume,
     /// Put our finalizer on the volume.
     ProtectVolume,
     /// Write our finalizer and the data for a detach to the attachment, in one patch.
     SaveIntent(Intent),
     /// Read the publish secret.
     ReadSecret(SecretRef),
+    /// `ControllerPublishVolume`.
+    Publish(Box<Publish>),
+    /// Write `attached: true` and the publish context.
+    RecordAttached(BTreeMap<String, String>),
+    /// `ControllerUnpublishVolume`.
+    Unpublish(Box<Unpublish>),
+    /// The driver is not called for a detach.
+    SkipUnpublish(Skip),
+    /// Remove our finalizer from the attachment.
+    Release,
+    /// Write `attached: false`, because another controller's finalizer keeps the attachment.
+    RecordDetached,
+    /// Write why the attempt has failed.
+    RecordFailure(Box<FailureRecord>),
+    /// Give up this attempt.
+    Refuse(InvalidAttachment),
 }
 
 /// The data that is written to the attachment before its volume is published.
@@ -158,22 +177,45 @@ pub struct Unpublish {
 }
 
 /// What to do next for the attachment of `view`.
-pub fn next_step(view: &View<'_>) -> Step {
-    if view.done.gone {
-        return Step::Settled;
+pub fn next_step(view: &View<'_>) -> Next<Step> {
+    if let Some(failure) = &view.done.failure {
+        let (has_codes, is_confirmed, is_lost) = (view.rules.telling.error_codes, view.shown.attachment, view.is_lost);
+        let record = failure_record(failure, view.attachment, failure::Known { has_codes, is_confirmed, is_lost });
+        return record.map_or(Next::Done, |record| Next::Do(Step::RecordFailure(Box::new(record))));
     }
-    let step = match view.attachment.direction {
+    if view.done.gone {
+        return Next::Done;
+    }
+    let next = match view.attachment.direction {
         Direction::Attach if !view.rules.publishes => Ok(trivial_attach_step(view.attachment)),
         Direction::Attach => attach_step(view),
-        Direction::Detach if !view.rules.publishes && !was_published(view) => Ok(Step::Settled),
+        Direction::Detach if !view.rules.publishes && !was_published(view) => Ok(Next::Done),
         Direction::Detach => detach_step(view),
     };
-    step.unwrap_or_else(Step::Refuse)
+    let next = next.unwrap_or_else(|refusal| Next::Do(Step::Refuse(refusal)));
+    unknown(view, &next).map_or(next, Next::Do)
+}
+
+/// What must be found out before the next step, because a new leader's watch may be late: it may not have shown yet that another
+/// attachment needs the volume there, or needs it no more, or what the last leader has done.
+fn unknown(view: &View<'_>, next: &Next<Step>) -> Option<Step> {
+    let (is_publish, is_unpublish) =
+        (matches!(next, Next::Do(Step::Publish(_))), matches!(next, Next::Do(Step::Unpublish(_))));
+    let depends_on_others = is_unpublish || (!view.others.is_empty() && *next != Next::Done);
+    if depends_on_others && !view.shown.list {
+        Some(Step::List)
+    } else if (is_publish || is_unpublish) && !view.shown.attachment {
+        Some(Step::Confirm)
+    } else if is_publish && !view.shown.volume {
+        Some(Step::ConfirmVolume)
+    } else {
+        None
+    }
 }
 
 /// For a driver without publish: only the status is written, and the driver is not called (spec 2.3).
-fn trivial_attach_step(attachment: &Attachment) -> Step {
-    if attachment.attached { Step::Settled } else { Step::RecordAttached(BTreeMap::new()) }
+fn trivial_attach_step(attachment: &Attachment) -> Next<Step> {
+    if attachment.attached { Next::Done } else { Next::Do(Step::RecordAttached(BTreeMap::new())) }
 }
 
 /// Whether the driver has published the volume, or may have, although it does not any more: only an attach by a call leaves our
@@ -184,17 +226,17 @@ fn was_published(view: &View<'_>) -> bool {
     view.attachment.has_our_finalizer || view.done.unpublished || view.done.skipped.is_some()
 }
 
-fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
+fn attach_step(view: &View<'_>) -> Result<Next<Step>, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
     if let Some(context) = &done.published {
         return Ok(if is_recorded(attachment, context) {
-            Step::Settled
+            Next::Done
         } else {
-            Step::RecordAttached(context.clone())
+            Next::Do(Step::RecordAttached(context.clone()))
         });
     }
-    if attachment.attached && !view.forced {
-        return Ok(Step::Settled);
+    if attachment.attached && !done.wanted.forced {
+        return Ok(Next::Done);
     }
     let source = attachment.source.clone()?;
     refuse_deleting(&source, view.volume)?;
@@ -221,22 +263,21 @@ fn attach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
 
     let left = left_behind(attachment, csi, node_id);
     if let Some((left, secret)) = left.filter(|(left, _)| !done.unpublished && !view.is_anothers(left)) {
-        return Ok(match (secret, &done.secret) {
-            (Some(reference), None) => Step::Prepare(vec![Preparation::ReadSecret(reference)]),
+        return Ok(Next::Do(match (secret, &done.secret) {
+            (Some(reference), None) => Step::ReadSecret(reference),
             _ => Step::Unpublish(Box::new(left)),
-        });
+        }));
     }
-    let preparations = preparations(view, csi, node_id);
-    if !preparations.is_empty() {
-        return Ok(Step::Prepare(preparations));
+    if let Some(preparations) = preparations(view, csi, node_id) {
+        return Ok(preparations);
     }
-    Ok(Step::Publish(Box::new(Publish {
+    Ok(Next::Do(Step::Publish(Box::new(Publish {
         volume_id: csi.volume_handle.clone(),
         node_id: node_id.to_owned(),
         capability,
         readonly: view.rules.publish_readonly && csi.read_only,
         volume_context: csi.volume_attributes.to_map(),
-    })))
+    }))))
 }
 
 /// An earlier publish with an unknown outcome and another target: to an earlier node of the same name, or of an earlier
@@ -257,57 +298,58 @@ fn left_behind(attachment: &Attachment, csi: &CsiSource, node_id: &str) -> Optio
 
 /// What must still be saved or read before the driver is called. The secret is read before our finalizer is added: an
 /// attachment whose secret cannot be read must stay deletable (R25).
-fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Vec<Preparation> {
+fn preparations(view: &View<'_>, csi: &CsiSource, node_id: &str) -> Option<Next<Step>> {
     let attachment = view.attachment;
-    let mut wanted = Vec::new();
-    if view.volume.is_some_and(|volume| !has_finalizer(volume, &view.rules.finalizer)) {
-        wanted.push(Preparation::ProtectVolume);
-    }
-    if let (Some(reference), None) = (&csi.controller_publish_secret_ref, &view.done.secret) {
-        wanted.push(Preparation::ReadSecret(reference.as_ref().clone()));
-        return wanted;
-    }
+    let lacks_finalizer = view.volume.is_some_and(|volume| !has_finalizer(volume, &view.rules.finalizer));
+    let protect = lacks_finalizer.then_some(Step::ProtectVolume);
     let recorded = &attachment.recorded;
     let is_marked = attachment.has_our_finalizer
         && recorded.node_id.as_deref() == Some(node_id)
         && recorded.volume_handle.as_deref().is_none_or(|handle| handle == csi.volume_handle);
-    if !is_marked {
-        wanted.push(Preparation::SaveIntent(Intent {
+    let other = match (&csi.controller_publish_secret_ref, &view.done.secret) {
+        (Some(reference), None) => Some(Step::ReadSecret(reference.as_ref().clone())),
+        _ if is_marked => None,
+        _ => Some(Step::SaveIntent(Intent {
             node_id: node_id.to_owned(),
             volume_handle: csi.volume_handle.clone(),
             secret: csi.controller_publish_secret_ref.as_deref().cloned(),
-        }));
+        })),
+    };
+    match (protect, other) {
+        (Some(protect), Some(other)) => Some(Next::Together(vec![protect, other])),
+        (one, other) => one.or(other).map(Next::Do),
     }
-    wanted
 }
 
-fn detach_step(view: &View<'_>) -> Result<Step, InvalidAttachment> {
+fn detach_step(view: &View<'_>) -> Result<Next<Step>, InvalidAttachment> {
     let (attachment, done) = (view.attachment, view.done);
     if done.unpublished || done.skipped.is_some() {
         return Ok(if attachment.has_our_finalizer {
-            Step::Release
+            Next::Do(Step::Release)
         } else if attachment.has_finalizers && shows_attached(attachment) {
-            Step::RecordDetached
+            Next::Do(Step::RecordDetached)
         } else {
-            Step::Settled
+            Next::Done
         });
     }
-    if !attachment.has_our_finalizer && !view.forced {
-        return Ok(Step::Settled);
+    if !attachment.has_our_finalizer && !done.wanted.forced {
+        return Ok(Next::Done);
     }
     let (target, node_id) = match (detach_target(view), detach_node(view)) {
         (Ok(target), Ok(node_id)) => (target, node_id),
-        (Err(_), _) | (_, Err(_)) if attachment.copied.is_some() => return Ok(Step::SkipUnpublish(Skip::Copied)),
+        (Err(_), _) | (_, Err(_)) if attachment.copied.is_some() => {
+            return Ok(Next::Do(Step::SkipUnpublish(Skip::Copied)));
+        }
         (Err(reason), _) | (_, Err(reason)) => return Err(reason),
     };
     let unpublish = Unpublish { volume_id: target.volume_handle, node_id };
     if view.is_anothers(&unpublish) {
-        return Ok(Step::SkipUnpublish(Skip::Shared));
+        return Ok(Next::Do(Step::SkipUnpublish(Skip::Shared)));
     }
     if let (Some(reference), None) = (target.secret, &done.secret) {
-        return Ok(Step::Prepare(vec![Preparation::ReadSecret(reference)]));
+        return Ok(Next::Do(Step::ReadSecret(reference)));
     }
-    Ok(Step::Unpublish(Box::new(unpublish)))
+    Ok(Next::Do(Step::Unpublish(Box::new(unpublish))))
 }
 
 /// The node ID of a detach.
@@ -396,5 +438,5 @@ pub fn wants_release(volume: &PersistentVolume, rules: &Rules) -> bool {
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
+#[path = "policy_tests.rs"]
 mod tests;

@@ -9,7 +9,7 @@ use crate::cluster::{Cached as _, Fields, VolumeAttachment};
 use crate::csi::volume::AccessModeError;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use crate::roles::kit::Secret;
+use crate::roles::kit::{EventsMode, Secret};
 
 const DRIVER: &str = "demo.csi.example.com";
 const FINALIZER: &str = "external-attacher/demo-csi-example-com";
@@ -24,6 +24,8 @@ fn rules() -> Rules {
         multi_writer: false,
         publishes: true,
         default_fs_type: String::new(),
+        telling: TellingRules { error_codes: true, events: EventsMode::All },
+        longest_pause: Duration::from_secs(300),
     }
 }
 
@@ -33,7 +35,8 @@ struct World {
     volume: Option<serde_json::Value>,
     node: Node<'static>,
     rules: Rules,
-    forced: bool,
+    shown: Shown,
+    is_lost: bool,
     done: Progress,
     others: Vec<Unpublish>,
 }
@@ -54,7 +57,8 @@ impl World {
             })),
             node: Node::Id("id-1"),
             rules: rules(),
-            forced: false,
+            shown: Shown { list: true, attachment: true, volume: true },
+            is_lost: false,
             done: Progress::default(),
             others: Vec::new(),
         }
@@ -89,7 +93,15 @@ impl World {
         set(self.volume.as_mut().unwrap(), pointer, value);
     }
 
+    /// The only step.
     fn step(&self) -> Step {
+        let steps = self.steps();
+        let [step] = &steps[..] else { panic!("expected one step, got {steps:?}") };
+        step.clone()
+    }
+
+    /// The steps that are done side by side; none, if nothing is to be done.
+    fn steps(&self) -> Vec<Step> {
         let object: VolumeAttachment = serde_json::from_value(self.attachment.clone()).unwrap();
         let attachment = Attachment::parse(&object, FINALIZER);
         let volume = self.volume.clone().map(|volume| {
@@ -97,15 +109,21 @@ impl World {
             volume.trim(&self.rules.driver, Fields::MIGRATION);
             volume
         });
-        next_step(&View {
+        let next = next_step(&View {
             attachment: &attachment,
             volume: volume.as_ref(),
             node: self.node,
             rules: &self.rules,
-            forced: self.forced,
+            shown: self.shown,
+            is_lost: self.is_lost,
             done: &self.done,
             others: &self.others,
-        })
+        });
+        match next {
+            Next::Do(step) => vec![step],
+            Next::Together(steps) => steps,
+            Next::Done => Vec::new(),
+        }
     }
 }
 
@@ -127,8 +145,7 @@ fn published(world: &World) -> Publish {
 
 #[test]
 fn an_attach_first_makes_its_finalizers_durable_side_by_side() {
-    let expected = Step::Prepare(vec![Preparation::ProtectVolume, Preparation::SaveIntent(intent())]);
-    assert_eq!(World::new().step(), expected);
+    assert_eq!(World::new().steps(), [Step::ProtectVolume, Step::SaveIntent(intent())]);
 }
 
 #[test]
@@ -142,10 +159,10 @@ fn what_was_saved_on_another_attachment_is_not_believed_by_an_attach() {
             "csi-control-plane.io/recorded-for": "u0",
         }),
     );
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "nothing is detached elsewhere");
+    assert_eq!(world.steps(), [Step::SaveIntent(intent())], "nothing is detached elsewhere");
     world.set("/metadata/annotations/csi.alpha.kubernetes.io~1node-id", json!("id-1"));
     world.set("/metadata/annotations/csi-control-plane.io~1volume-handle", json!("vol-1"));
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]), "it is saved anew");
+    assert_eq!(world.steps(), [Step::SaveIntent(intent())], "it is saved anew");
     world.set("/metadata/annotations/csi-control-plane.io~1recorded-for", json!("u1"));
     assert!(matches!(world.step(), Step::Publish(_)), "it was saved here");
 }
@@ -154,7 +171,7 @@ fn what_was_saved_on_another_attachment_is_not_believed_by_an_attach() {
 fn what_is_durable_already_is_not_written_again() {
     let mut world = World::new();
     world.set_volume("/metadata/finalizers", json!(["kubernetes.io/pv-protection", FINALIZER]));
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]));
+    assert_eq!(world.steps(), [Step::SaveIntent(intent())]);
     world.mark();
     assert!(matches!(world.step(), Step::Publish(_)));
 }
@@ -186,7 +203,7 @@ fn i3_a_changed_node_id_is_saved_only_after_the_volume_is_unpublished_from_the_o
     assert_eq!(world.step(), Step::Unpublish(Box::new(left)));
     world.done.unpublished = true;
     let intent = Intent { node_id: "id-2".into(), ..intent() };
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent)]));
+    assert_eq!(world.steps(), [Step::SaveIntent(intent)]);
 }
 
 #[test]
@@ -201,25 +218,25 @@ fn i3_a_volume_replaced_under_its_name_is_published_only_after_the_one_before_it
         }),
     );
     world.set_volume("/spec/csi/controllerPublishSecretRef", json!({ "namespace": "ns", "name": "new-keys" }));
-    let keys = |name: &str| vec![Preparation::ReadSecret(SecretRef { namespace: "ns".into(), name: name.into() })];
+    let keys = |name: &str| vec![Step::ReadSecret(SecretRef { namespace: "ns".into(), name: name.into() })];
     // With the secret of the one that it is about.
-    assert_eq!(world.step(), Step::Prepare(keys("old-keys")));
+    assert_eq!(world.steps(), keys("old-keys"));
     world.done.secret = Some(Secret::default());
     let left = Unpublish { volume_id: "vol-0".into(), node_id: "id-1".into() };
     assert_eq!(world.step(), Step::Unpublish(Box::new(left)));
     (world.done.unpublished, world.done.secret) = (true, None);
-    assert_eq!(world.step(), Step::Prepare(keys("new-keys")));
+    assert_eq!(world.steps(), keys("new-keys"));
     world.done.secret = Some(Secret::default());
     let secret = Some(SecretRef { namespace: "ns".into(), name: "new-keys".into() });
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(Intent { secret, ..intent() })]));
+    assert_eq!(world.steps(), [Step::SaveIntent(Intent { secret, ..intent() })]);
 }
 
 #[test]
 fn an_attached_volume_is_settled_unless_the_driver_disagrees() {
     let mut world = World::prepared();
     world.set("/status", json!({ "attached": true }));
-    assert_eq!(world.step(), Step::Settled);
-    world.forced = true;
+    assert_eq!(world.steps(), []);
+    world.done.wanted.forced = true;
     assert!(matches!(world.step(), Step::Publish(_)));
 }
 
@@ -230,7 +247,7 @@ fn the_publish_context_is_recorded_once() {
     world.done.published = Some(context.clone());
     assert_eq!(world.step(), Step::RecordAttached(context));
     world.set("/status", json!({ "attached": true, "attachmentMetadata": { "path": "/dev/a" } }));
-    assert_eq!(world.step(), Step::Settled);
+    assert_eq!(world.steps(), []);
 }
 
 #[test]
@@ -359,7 +376,7 @@ fn the_secret_of_a_migrated_volume_is_read_before_the_attachment_is_marked() {
     let annotations = json!({ "openstorage.io/auth-secret-name": "s", "openstorage.io/auth-secret-namespace": "ns" });
     world.set_volume("/metadata/annotations", annotations);
     let reference = SecretRef { name: "s".into(), namespace: "ns".into() };
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::ReadSecret(reference)]));
+    assert_eq!(world.steps(), [Step::ReadSecret(reference)]);
 }
 
 #[test]
@@ -396,33 +413,14 @@ fn r18_an_attach_never_takes_the_node_id_from_an_annotation() {
     assert_eq!(world.step(), Step::Refuse(InvalidAttachment::NodeMissing("node-1".into())));
 }
 
-#[test]
-fn r25_a_secret_is_read_before_the_attachment_is_marked() {
-    let reference = SecretRef { name: "keys".into(), namespace: "ns".into() };
-    let mut world = World::new();
-    world.set_volume("/spec/csi/controllerPublishSecretRef", json!({ "name": "keys", "namespace": "ns" }));
-    let expected = vec![Preparation::ProtectVolume, Preparation::ReadSecret(reference.clone())];
-    assert_eq!(world.step(), Step::Prepare(expected));
-    world.done.secret = Some(Secret::default());
-    let marked = Intent { secret: Some(reference), ..intent() };
-    let expected = vec![Preparation::ProtectVolume, Preparation::SaveIntent(marked)];
-    assert_eq!(world.step(), Step::Prepare(expected));
-}
-
-#[test]
-fn r12_an_inline_volume_is_attached_without_a_volume_finalizer() {
-    let mut world = World::new();
-    world.volume = None;
-    world.set(
-        "/spec/source",
-        json!({ "inlineVolumeSpec": {
-            "accessModes": ["ReadWriteMany"], "csi": { "driver": DRIVER, "volumeHandle": "vol-1" } } }),
-    );
-    assert_eq!(world.step(), Step::Prepare(vec![Preparation::SaveIntent(intent())]));
-    world.mark();
-    assert_eq!(published(&world).capability.access_mode, Some(AccessMode { mode: Mode::MultiNodeMultiWriter.into() }));
-}
-
 /// What is detached, and what is let go of.
-#[path = "decide_detach_tests.rs"]
+#[path = "policy_detach_tests.rs"]
 mod detach;
+
+/// What is found out first, and what is recorded of a failure.
+#[path = "policy_failure_tests.rs"]
+mod failures;
+
+/// Secrets of volumes, and volumes without an object.
+#[path = "policy_secret_tests.rs"]
+mod secrets;

@@ -1,0 +1,128 @@
+//! The reconciler of attachments. The policy is [`policy`](super::policy), each step's request or call is in [`perform`].
+
+use std::sync::Arc;
+
+use crate::queue::{Cause, Causes, Outcome, Ticket};
+use crate::roles::kit::drive::Next;
+use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Stop, Telling, TermScope};
+
+use super::context::{Context, Objects};
+use super::error::{AttachError, InvalidAttachment};
+use super::failure::Failure;
+use super::perform::perform;
+use super::policy::{Step, next_step};
+use super::progress::{self, Answer, Listed, Progress, Wanted};
+use super::report;
+
+/// The reconciler of the queue of attachments.
+#[derive(Debug)]
+pub(super) struct Attachments(pub(super) Arc<Context>);
+
+impl Reconcile for Attachments {
+    type Key = String;
+    type View = Objects;
+    type Memory = progress::Memory;
+    type Progress = Progress;
+    type Step = Step;
+    type Answer = Answer;
+    type Reason = InvalidAttachment;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.scope
+    }
+
+    fn memory(&self) -> &Memory<progress::Memory> {
+        &self.0.memory
+    }
+
+    fn is_there(&self, name: &String, uid: &str) -> bool {
+        self.0.stores.attachments.has(name, uid)
+    }
+
+    fn view(&self, name: &String) -> Option<Objects> {
+        self.0.find_with_others(name)
+    }
+
+    fn uid(view: &Objects) -> &str {
+        &view.attachment.uid
+    }
+
+    /// Another direction has its own ticket on its own lane.
+    fn is_about(first: &Objects, now: &Objects) -> bool {
+        now.attachment.uid == first.attachment.uid && now.attachment.direction == first.attachment.direction
+    }
+
+    fn join_trace(first: &Objects, ticket: &Ticket<String>) {
+        ticket.span().record("operation", first.attachment.direction.label());
+        first.join_trace(ticket);
+    }
+
+    fn begin(first: &Objects, causes: Causes) -> Progress {
+        let wanted = Wanted { direction: first.attachment.direction, forced: causes.contains(Cause::Drift) };
+        Progress { wanted, ..Progress::default() }
+    }
+
+    fn next_step(view: &Objects, progress: &Progress) -> Next<Step> {
+        next_step(&view.view(progress))
+    }
+
+    fn lock(step: &Step) -> Option<&str> {
+        match step {
+            Step::Publish(publish) => Some(&publish.volume_id),
+            Step::Unpublish(unpublish) => Some(&unpublish.volume_id),
+            _ => None,
+        }
+    }
+
+    fn has_answer(progress: &Progress) -> bool {
+        progress.has_answer()
+    }
+
+    fn intend(memory: &mut progress::Memory, step: &Step) {
+        if matches!(step, Step::Publish(_)) {
+            memory.publishes();
+        }
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        view: &Objects,
+        progress: &Progress,
+        io: &Io<'_, String>,
+    ) -> Result<Answer, Stop<InvalidAttachment>> {
+        perform(&self.0.stores, step, view, progress, io).await
+    }
+
+    fn apply(memory: &mut progress::Memory, progress: &mut Progress, answer: Answer) {
+        if matches!(answer, Answer::Published(_)) {
+            memory.listed = Listed::Fine;
+        }
+        progress.apply(answer);
+    }
+
+    fn records_failure(progress: &Progress) -> bool {
+        progress.failure.as_ref().is_some_and(|failure| !failure.is_recorded)
+    }
+
+    fn ended(memory: &mut progress::Memory, progress: &mut Progress, end: &End<'_, InvalidAttachment>) {
+        memory.ended(progress.wanted.direction, end);
+        if let End::Failed(error) = end {
+            progress.failure = Some(Failure::of(error));
+        }
+    }
+
+    fn tell(first: &Objects, progress: &Progress, end: &End<'_, InvalidAttachment>, run: &Run<'_>) -> Vec<Telling> {
+        report::tell(first, progress, end, run)
+    }
+
+    fn retry(first: &Objects, error: &AttachError) -> Outcome {
+        match error {
+            // Only a change of the volume helps, and that wakes the key (k/k 141541).
+            AttemptError::Reason(InvalidAttachment::VolumeDeleting(_)) => {
+                Outcome::RetryAfter(first.rules.longest_pause)
+            }
+            _ => error.outcome(),
+        }
+    }
+}
