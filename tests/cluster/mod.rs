@@ -12,7 +12,7 @@
 //! assets          what build.sh builds where there is an etcd and a kube-apiserver already
 //! versions        what runs is what go.mod and the documents name
 //! connections     how the daemon's clients use their connections to a server that speaks HTTP/2
-//! credentials     the control plane gets another authority while a daemon runs
+//! credentials     the control plane gets another authority while a daemon runs, and a kubeconfig names a namespace
 //! kubectl         the real kubectl, as the administrator
 //! isolation       the control plane is reached from nowhere else, not without TLS, and shares nothing with one beside it
 //! claim_rights    what needs each of the provisioner's rights
