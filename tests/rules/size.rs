@@ -40,7 +40,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         )],
     ),
     ("roles/liveness", 453, &[]),
-    ("roles/provisioner", 9713, &[]),
+    ("roles/provisioner", 9713, &[Growth(25, "two gates of csi-provisioner that manifests switch off are keys")]),
     ("roles/reconciler", 297, &[]),
     ("roles/registrar", 1595, &[]),
     ("roles/resizer", 3515, &[]),

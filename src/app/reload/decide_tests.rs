@@ -115,6 +115,8 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.provisioner.extraCreateMetadata", json!(true), "provisioner"),
         ("roles.provisioner.defaultFsType", json!("xfs"), "provisioner"),
         ("roles.provisioner.publishReadonly", json!(true), "provisioner"),
+        ("roles.provisioner.attributesClasses", json!(false), "provisioner"),
+        ("roles.provisioner.honorReclaimPolicy", json!(false), "provisioner"),
         ("roles.provisioner.preventVolumeModeConversion", json!(false), "provisioner"),
         ("roles.provisioner.crossNamespaceSources", json!(true), "provisioner"),
         ("roles.provisioner.events", json!("all"), "provisioner"),

@@ -52,6 +52,11 @@ pub struct ProvisionerSection {
     pub default_fs_type: String,
     /// Whether volumes with only the access mode `ReadOnlyMany` are marked read-only.
     pub publish_readonly: bool,
+    /// Whether a volume is made with the parameters of the `VolumeAttributesClass` that its claim names. Off: the name is ignored.
+    pub attributes_classes: bool,
+    /// Whether a PersistentVolume with the policy `Delete` takes its volume with it also if it is deleted before its claim. Each gets a
+    /// finalizer for that. Off: none does, those that are there lose it, and such a volume stays with the driver.
+    pub honor_reclaim_policy: bool,
     /// Whether a snapshot of a block volume is refused as a file system's source, and the reverse.
     pub prevent_volume_mode_conversion: bool,
     /// Whether a claim may name a source in another namespace, where a `ReferenceGrant` there allows it.
@@ -126,6 +131,8 @@ impl Default for ProvisionerSection {
             extra_create_metadata: false,
             default_fs_type: String::new(),
             publish_readonly: false,
+            attributes_classes: true,
+            honor_reclaim_policy: true,
             prevent_volume_mode_conversion: true,
             cross_namespace_sources: false,
             events: EventsMode::Changes,
@@ -232,6 +239,7 @@ mod tests {
         assert_eq!((section.workers, section.delete_workers()), (100, 100));
         assert_eq!(section.volume_name_prefix, "pvc");
         assert!(section.topology, "topology is on");
+        assert!(section.attributes_classes && section.honor_reclaim_policy);
         assert!(section.immediate_topology && !section.strict_topology && section.prevent_volume_mode_conversion);
     }
 

@@ -47,6 +47,7 @@ pub(super) fn rules() -> ProvisionRules {
         default_fs_type: String::new(),
         extra_create_metadata: false,
         publish_readonly: false,
+        attributes_classes: true,
     }
 }
 

@@ -179,14 +179,17 @@ pub fn wants_work(volume: &PersistentVolume, rules: &deletion::Rules) -> Option<
     if !deletion::is_ours(volume, &rules.driver) {
         return None;
     }
+    if !deletion::keeps_finalizer(volume, rules) && is_protected {
+        return Some(("release", is_deleting));
+    }
     if !deletion::is_delete(volume) {
-        return is_protected.then_some(("release", is_deleting));
+        return None;
     }
     if deletion::is_released(volume) {
         return (!is_deleting || is_protected).then_some(("delete", false));
     }
     let is_bound = volume.phase.as_deref() == Some("Bound");
-    (is_bound && !is_deleting && !is_protected).then_some(("protect", false))
+    (is_bound && !is_deleting && !is_protected && rules.honors_policy).then_some(("protect", false))
 }
 
 /// The volume whose deletion may go on, because an attachment that named it is gone.

@@ -119,7 +119,12 @@ fn a_content_unblocks_restores_when_what_they_read_of_it_changes() {
 
 #[test]
 fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_it() {
-    let rules = deletion::Rules { driver: DRIVER.into(), finalizer: names::FINALIZER_PROVISIONER, attaches: true };
+    let rules = deletion::Rules {
+        driver: DRIVER.into(),
+        finalizer: names::FINALIZER_PROVISIONER,
+        attaches: true,
+        honors_policy: true,
+    };
     let volume = |phase: &str, patch: Value| {
         let base = json!({
             "metadata": { "name": "pvc-1", "uid": "v1", "finalizers": [names::FINALIZER_PROVISIONER] },
@@ -148,6 +153,15 @@ fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_i
     ];
     for (old, new, expected, what) in cases {
         assert_eq!(volume_wake(&change(old, new), &rules), expected, "{what}");
+    }
+    let off = deletion::Rules { honors_policy: false, ..rules };
+    let bare_and_released = volume("Released", json!({ "metadata": { "finalizers": null } }));
+    for (old, new, expected, what) in [
+        (None, Some(&bound), Wake::Now, "its finalizer goes"),
+        (Some(&bound), Some(&bare), Wake::No, "it has none any more"),
+        (None, Some(&bare_and_released), Wake::Now, "its claim is gone"),
+    ] {
+        assert_eq!(volume_wake(&change(old, new), &off), expected, "off: {what}");
     }
 }
 

@@ -25,10 +25,13 @@ pub(super) fn rules(section: &ProvisionerSection) -> Vec<Rule> {
         ),
         Rule::cluster("", "secrets", &["get"], "read the secrets that storage classes name for the provisioner"),
         Rule::cluster("storage.k8s.io", "storageclasses", &["get"], "look for a class that the watch has not shown"),
-        Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], "read a claim's VolumeAttributesClass"),
         Rule::cluster(SNAPSHOTS, "volumesnapshots", &["get", "patch"], "protect a snapshot that is being restored"),
         Rule::cluster(SNAPSHOTS, "volumesnapshotcontents", &["get"], "find the driver's snapshot behind a snapshot"),
     ];
+    if section.attributes_classes {
+        let read = "read a claim's VolumeAttributesClass";
+        rules.push(Rule::cluster("storage.k8s.io", "volumeattributesclasses", &["get"], read));
+    }
     if section.cross_namespace_sources {
         rules.push(Rule::cluster(
             "gateway.networking.k8s.io",

@@ -356,6 +356,7 @@ impl Provisioner {
             default_fs_type: section.default_fs_type.clone(),
             extra_create_metadata: section.extra_create_metadata,
             publish_readonly: section.publish_readonly,
+            attributes_classes: section.attributes_classes,
         };
         let attaches = capabilities.publish_unpublish();
         Context {
@@ -365,6 +366,7 @@ impl Provisioner {
                 driver: driver.name.clone(),
                 finalizer: names::FINALIZER_PROVISIONER,
                 attaches,
+                honors_policy: section.honor_reclaim_policy,
             },
             asking,
             section: section.clone(),

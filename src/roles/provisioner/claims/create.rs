@@ -243,7 +243,8 @@ impl Look<'_> {
         let (cx, plan) = (self.cx, &made.plan);
         // On an in-tree volume the attacher's finalizer would be taken off again until Kubernetes writes who serves it.
         let finalizer = cx.attacher_finalizer.as_deref().filter(|_| !plan.request.plan.in_tree);
-        let finalizers: Vec<&str> = finalizer.into_iter().collect();
+        let ours = cx.section.honor_reclaim_policy.then_some(names::FINALIZER_PROVISIONER);
+        let finalizers: Vec<&str> = ours.into_iter().chain(finalizer).collect();
         let id = || made.volume.volume_id.clone();
         let mut body = persistent_volume(&plan.request.plan, &made.volume, &cx.identity, &finalizers)
             .map_err(|source| AttemptError::from(ResponseError::NoInTreeForm { id: id(), source }))?;

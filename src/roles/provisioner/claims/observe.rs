@@ -92,7 +92,7 @@ impl<'a> Look<'a> {
     fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> SourceStatus {
         let (cx, found) = (self.cx, &self.state.found);
         if let Ok(source) = source
-            && let Err(error) = check_capabilities(&cx.rules.driver, &cx.scope.capabilities, &claim.object, source)
+            && let Err(error) = check_capabilities(&cx.asking, &cx.scope.capabilities, &claim.object, source)
         {
             return match source {
                 Source::Populator { .. } => origin(&Ok(source.clone()), own, &self.wanted(claim), found),
@@ -187,7 +187,7 @@ impl<'a> Look<'a> {
     }
 
     pub(in crate::roles::provisioner) fn view<'b>(&'b self, now: &'b Observed) -> View<'b> {
-        let wants = now.claim.object.spec.volume_attributes_class_name.as_deref();
+        let wants = self.cx.asking.attributes_class(&now.claim.object);
         let state = self.state;
         View {
             claim: &now.claim,

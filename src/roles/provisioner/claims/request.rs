@@ -96,6 +96,16 @@ pub struct ProvisionRules {
     pub extra_create_metadata: bool,
     /// Whether a volume with only the mode `ReadOnlyMany` is marked as read-only.
     pub publish_readonly: bool,
+    /// Whether a claim may name a `VolumeAttributesClass`: otherwise the name is ignored.
+    pub attributes_classes: bool,
+}
+
+impl ProvisionRules {
+    /// The `VolumeAttributesClass` that a claim names, if that counts.
+    pub fn attributes_class<'a>(&self, claim: &'a PersistentVolumeClaim) -> Option<&'a str> {
+        let named = claim.spec.volume_attributes_class_name.as_deref();
+        named.filter(|name| self.attributes_classes && !name.is_empty())
+    }
 }
 
 /// Everything that a request is built from.
@@ -147,14 +157,18 @@ pub struct Request {
 }
 
 /// The driver's capabilities that a claim needs, each with the purpose.
-pub fn needed_capabilities(claim: &PersistentVolumeClaim, source: &Source) -> Vec<(ControllerRpc, &'static str)> {
+pub fn needed_capabilities(
+    rules: &ProvisionRules,
+    claim: &PersistentVolumeClaim,
+    source: &Source,
+) -> Vec<(ControllerRpc, &'static str)> {
     let mut needed = vec![(ControllerRpc::CreateDeleteVolume, "create a volume")];
     match source {
         Source::Snapshot { .. } => needed.push((ControllerRpc::CreateDeleteSnapshot, "restore a snapshot")),
         Source::Claim { .. } => needed.push((ControllerRpc::CloneVolume, "clone a volume")),
         Source::None | Source::Populator { .. } => {}
     }
-    if attributes_class(claim).is_some() {
+    if rules.attributes_class(claim).is_some() {
         needed.push((ControllerRpc::ModifyVolume, "create a volume with a VolumeAttributesClass"));
     }
     needed
@@ -162,13 +176,13 @@ pub fn needed_capabilities(claim: &PersistentVolumeClaim, source: &Source) -> Ve
 
 /// Checks that the driver has the capabilities that a claim needs.
 pub fn check_capabilities(
-    driver: &str,
+    rules: &ProvisionRules,
     capabilities: &Capabilities,
     claim: &PersistentVolumeClaim,
     source: &Source,
 ) -> Result<(), RequestError> {
-    let lacking = |capability, reason| RequestError::Capability { driver: driver.to_owned(), capability, reason };
-    let needed = needed_capabilities(claim, source);
+    let lacking = |capability, reason| RequestError::Capability { driver: rules.driver.clone(), capability, reason };
+    let needed = needed_capabilities(rules, claim, source);
     if let Some((_, reason)) = needed.first().filter(|_| !capabilities.controller_service()) {
         return Err(lacking("CONTROLLER_SERVICE", reason));
     }
@@ -176,11 +190,6 @@ pub fn check_capabilities(
         Some((rpc, reason)) => Err(lacking(rpc.as_str_name(), reason)),
         None => Ok(()),
     }
-}
-
-/// The `VolumeAttributesClass` that a claim names.
-pub fn attributes_class(claim: &PersistentVolumeClaim) -> Option<&str> {
-    claim.spec.volume_attributes_class_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// The CSI mode for each access mode, in the claim's order.
@@ -274,7 +283,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
             reclaim_policy: class.reclaim_policy.clone().unwrap_or_else(|| "Delete".to_owned()),
             mount_options: class.mount_options.clone(),
             class: class_name,
-            attributes_class: attributes_class(claim).map(str::to_owned),
+            attributes_class: rules.attributes_class(claim).map(str::to_owned),
             fs_type,
             read_only: rules.publish_readonly && modes == [Mode::MultiNodeReaderOnly],
             topology: rules.topology,
@@ -287,7 +296,7 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
 }
 
 fn mutable_parameters(input: &RequestInput<'_>) -> Result<BTreeMap<String, String>, RequestError> {
-    let Some(name) = attributes_class(input.claim) else { return Ok(BTreeMap::new()) };
+    let Some(name) = input.rules.attributes_class(input.claim) else { return Ok(BTreeMap::new()) };
     let class = input.attributes_class.ok_or_else(|| RequestError::AttributesClassMissing(name.to_owned()))?;
     if class.driver_name == input.rules.driver {
         return Ok(class.parameters.clone());

@@ -233,28 +233,49 @@ fn offering(services: &[i32], rpcs: &[ControllerRpc]) -> Capabilities {
     )
 }
 
+/// The gate `VolumeAttributesClass` off, as in csi-provisioner: no class is looked for, nothing of it is sent or stored.
+#[test]
+fn a_class_of_attributes_is_ignored_where_the_configuration_says_so() {
+    let (of, from) = (claim(json!({"spec": {"volumeAttributesClassName": "fast"}})), class(json!({})));
+    let rules = ProvisionRules { attributes_classes: false, ..rules() };
+    let input = RequestInput {
+        claim: &of,
+        class: &from,
+        rules: &rules,
+        source: None,
+        requirement: None,
+        attributes_class: None,
+    };
+    let made = build(&input).unwrap();
+    assert_eq!(made.plan.attributes_class, None);
+    assert!(made.mutable_parameters.is_empty());
+    assert_eq!(rules.attributes_class(&of), None, "nothing is read for it");
+}
+
 #[test]
 fn each_request_needs_its_capabilities_and_says_what_for() {
     use ControllerRpc::{CloneVolume, CreateDeleteSnapshot, CreateDeleteVolume, ModifyVolume};
     let snapshot = Source::Snapshot { namespace: "shop".into(), name: "s".into() };
     let clone = Source::Claim { namespace: "shop".into(), name: "c".into() };
     let modified = json!({"spec": {"volumeAttributesClassName": "fast"}});
-    for (of, source, needed) in [
-        (json!({}), &Source::None, &[CreateDeleteVolume][..]),
-        (json!({}), &snapshot, &[CreateDeleteVolume, CreateDeleteSnapshot]),
-        (json!({}), &clone, &[CreateDeleteVolume, CloneVolume]),
-        (modified.clone(), &Source::None, &[CreateDeleteVolume, ModifyVolume]),
-        (json!({"spec": {"volumeAttributesClassName": ""}}), &Source::None, &[CreateDeleteVolume]),
+    let off = ProvisionRules { attributes_classes: false, ..rules() };
+    for (of, source, rules, needed) in [
+        (json!({}), &Source::None, rules(), &[CreateDeleteVolume][..]),
+        (json!({}), &snapshot, rules(), &[CreateDeleteVolume, CreateDeleteSnapshot]),
+        (json!({}), &clone, rules(), &[CreateDeleteVolume, CloneVolume]),
+        (modified.clone(), &Source::None, rules(), &[CreateDeleteVolume, ModifyVolume]),
+        (modified.clone(), &Source::None, off, &[CreateDeleteVolume]),
+        (json!({"spec": {"volumeAttributesClassName": ""}}), &Source::None, rules(), &[CreateDeleteVolume]),
     ] {
         let of = claim(of);
-        assert_eq!(check_capabilities(DRIVER, &offering(&[1], needed), &of, source), Ok(()));
+        assert_eq!(check_capabilities(&rules, &offering(&[1], needed), &of, source), Ok(()));
         for lacking in needed {
             let others: Vec<_> = needed.iter().filter(|one| *one != lacking).copied().collect();
-            let error = check_capabilities(DRIVER, &offering(&[1], &others), &of, source).unwrap_err();
+            let error = check_capabilities(&rules, &offering(&[1], &others), &of, source).unwrap_err();
             assert!(error.to_string().contains(lacking.as_str_name()), "{error}");
             assert_eq!(error.finality(), Finality::Finished);
         }
-        assert!(check_capabilities(DRIVER, &offering(&[], needed), &of, source).is_err(), "no controller");
+        assert!(check_capabilities(&rules, &offering(&[], needed), &of, source).is_err(), "no controller");
     }
 }
 

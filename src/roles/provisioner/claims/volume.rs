@@ -10,7 +10,6 @@ use crate::cluster::{InTree, PersistentVolumeClaim, SmolStr};
 use crate::roles::provisioner::names::{
     ANNOTATION_DELETION_SECRET_NAME, ANNOTATION_DELETION_SECRET_NAMESPACE, ANNOTATION_MODIFY_SECRET_NAME,
     ANNOTATION_MODIFY_SECRET_NAMESPACE, ANNOTATION_PROVISIONED_BY, ATTRIBUTE_PROVISIONER_IDENTITY,
-    FINALIZER_PROVISIONER,
 };
 
 use crate::roles::provisioner::parameters::SecretUse;
@@ -117,7 +116,7 @@ pub struct Created {
     pub affinity: Option<Vec<Segment>>,
 }
 
-/// The PersistentVolume, as it is sent to the API. `identity` is this provisioner's; `finalizers` are put beside ours.
+/// The PersistentVolume, as it is sent to the API. `identity` is this provisioner's.
 ///
 /// For a class of an in-tree plugin it has the plugin's source and the plugin's name as its provisioner, as the plugin would have
 /// stored it, so that everything that knows the plugin's volumes knows this one (migration spec 7, 10). Without what the
@@ -144,8 +143,6 @@ fn csi_persistent_volume(plan: &VolumePlan, created: &Created, identity: &str, f
         annotations[ANNOTATION_MODIFY_SECRET_NAME] = json!(secret.name);
         annotations[ANNOTATION_MODIFY_SECRET_NAMESPACE] = json!(secret.namespace);
     }
-    let mut held = vec![FINALIZER_PROVISIONER];
-    held.extend(finalizers.iter().filter(|one| **one != FINALIZER_PROVISIONER));
 
     let claim = &plan.claim;
     let mut spec = json!({
@@ -179,7 +176,7 @@ fn csi_persistent_volume(plan: &VolumePlan, created: &Created, identity: &str, f
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": { "name": plan.name, "annotations": annotations, "finalizers": held },
+        "metadata": { "name": plan.name, "annotations": annotations, "finalizers": finalizers },
         "spec": spec,
     })
 }

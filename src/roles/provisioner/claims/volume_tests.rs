@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::roles::provisioner::claims::request::{ProvisionRules, RequestInput, build};
 use crate::roles::provisioner::fixtures::{self, DRIVER, map, request};
+use crate::roles::provisioner::names;
 
 fn term(pairs: &[(&str, &str)]) -> Segment {
     Segment::new(pairs.iter().copied())
@@ -21,7 +22,7 @@ fn created() -> Created {
 fn the_plainest_volume_has_what_it_must_and_nothing_else() {
     let plan = request(json!({"spec": {"volumeMode": null}}), json!({})).plan;
     assert_eq!(
-        persistent_volume(&plan, &created(), "1-2-disk", &[]).unwrap(),
+        persistent_volume(&plan, &created(), "1-2-disk", &[names::FINALIZER_PROVISIONER]).unwrap(),
         json!({
             "apiVersion": "v1",
             "kind": "PersistentVolume",
@@ -84,7 +85,9 @@ fn row_28_a_full_volume_has_every_field_of_the_table() {
         capacity_bytes: 1 << 30,
         ..created()
     };
-    let object = persistent_volume(&plan, &made, "identity", &["external-attacher/disk-example-com"]).unwrap();
+    let finalizers = [names::FINALIZER_PROVISIONER, "external-attacher/disk-example-com"];
+    let object = persistent_volume(&plan, &made, "identity", &finalizers).unwrap();
+    assert_eq!(object["metadata"]["finalizers"], json!(finalizers));
     let secret = |name: &str| json!({"name": name, "namespace": "ns"});
     assert_eq!(
         object["spec"]["csi"],
@@ -110,10 +113,6 @@ fn row_28_a_full_volume_has_every_field_of_the_table() {
             "volume.kubernetes.io/controller-modify-secret-name": "controller-modify",
             "volume.kubernetes.io/controller-modify-secret-namespace": "ns",
         })
-    );
-    assert_eq!(
-        object["metadata"]["finalizers"],
-        json!(["external-provisioner.volume.kubernetes.io/finalizer", "external-attacher/disk-example-com"])
     );
     let spec = &object["spec"];
     for (field, expected) in [

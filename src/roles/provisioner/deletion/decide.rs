@@ -38,6 +38,9 @@ pub struct Rules {
     pub finalizer: &'static str,
     /// Whether the driver attaches volumes: an attached volume must not be deleted.
     pub attaches: bool,
+    /// Whether volumes get the finalizer, so that one whose object is deleted before its claim is deleted, too. Otherwise those that
+    /// have it lose it, and nothing is deleted of which the object is being deleted already (spec 3.2).
+    pub honors_policy: bool,
 }
 
 /// The input of a decision.
@@ -149,7 +152,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     if !view.is_here {
         // A kept volume loses our finalizer without a call to the driver, because its node may be gone for good
         // (spec 3.2).
-        let is_kept = is_protected && !is_delete(volume) && !view.done.gone;
+        let is_kept = is_protected && !keeps_finalizer(volume, view.rules) && !view.done.gone;
         return if is_kept { Step::Release } else { Step::Ignore };
     }
     let is_deleting = volume.metadata.deletion_timestamp.is_some();
@@ -163,12 +166,15 @@ pub fn next_step(view: &View<'_>) -> Step {
             (true, false) => Step::Settled,
         };
     }
+    if is_protected && !keeps_finalizer(volume, view.rules) {
+        return forgotten_then(view, Step::Release);
+    }
     if !is_delete(volume) {
-        return if is_protected { forgotten_then(view, Step::Release) } else { Step::Settled };
+        return Step::Settled;
     }
     if !is_released(volume) {
         let is_unprotected = !is_deleting && !is_protected && volume.phase.as_deref() == Some("Bound");
-        return if is_unprotected { Step::Protect } else { Step::Settled };
+        return if is_unprotected && view.rules.honors_policy { Step::Protect } else { Step::Settled };
     }
     if is_deleting && !is_protected {
         // The object is gone for us: another finalizer holds it, and the volume was deleted before ours was removed.
@@ -222,6 +228,11 @@ pub fn provisioned_by(volume: &PersistentVolume) -> Option<&str> {
 /// Whether the volume has our finalizer.
 pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
     volume.metadata.has_finalizer(rules.finalizer)
+}
+
+/// Whether the volume's finalizer stays on it.
+pub fn keeps_finalizer(volume: &PersistentVolume, rules: &Rules) -> bool {
+    rules.honors_policy && is_delete(volume)
 }
 
 /// Whether an object stands for data that somebody uses or wants to keep. Two objects of one volume that are both

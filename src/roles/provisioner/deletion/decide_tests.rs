@@ -23,9 +23,17 @@ fn step(patch: Value, attachments: usize, done: Done) -> Step {
     step_of(patch, |view| (view.attachments, view.done) = (attachments, done))
 }
 
+fn rules() -> Rules {
+    Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true, honors_policy: true }
+}
+
 /// The step for a volume that could be deleted at once, except for `patch` and `change`.
 fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
-    let rules = Rules { driver: DRIVER.into(), finalizer: FIN, attaches: true };
+    step_by(&rules(), patch, change)
+}
+
+/// The same by other rules.
+fn step_by(rules: &Rules, patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
     let volume = volume(patch);
     let mut view = View {
         volume: &volume,
@@ -38,7 +46,7 @@ fn step_of(patch: Value, change: impl FnOnce(&mut View<'_>)) -> Step {
         fresh: true,
         forgotten: true,
         has_secret: true,
-        rules: &rules,
+        rules,
     };
     change(&mut view);
     next_step(&view)
@@ -109,6 +117,30 @@ fn our_finalizer_is_on_bound_volumes_that_go_with_their_claims_and_on_no_others(
     ];
     for (patch, expected, what) in cases {
         assert_eq!(step(patch, 0, done()), expected, "{what}");
+    }
+}
+
+/// csi-provisioner with the gate `HonorPVReclaimPolicy` off: `handleProtectionFinalizer` and `shouldDelete` of its library.
+#[test]
+fn without_the_promise_of_the_policy_no_volume_has_the_finalizer_and_a_deleted_object_leaves_its_volume() {
+    let rules = Rules { honors_policy: false, ..rules() };
+    let bare = json!({ "metadata": { "finalizers": null } });
+    let phase = |phase: &str| json!({ "status": { "phase": phase } });
+    let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    let cases = [
+        (both(bare.clone(), phase("Bound")), true, Step::Settled, "none is added"),
+        (phase("Bound"), true, Step::Release, "it came with another setting"),
+        (json!({}), true, Step::Release, "before it is deleted, too"),
+        (deleting(), true, Step::Release, "its object was deleted first: the volume stays"),
+        (both(bare.clone(), deleting()), true, Step::Settled, "the same, without the finalizer"),
+        (bare.clone(), true, Step::Delete, "its claim is gone"),
+        (retain.clone(), true, Step::Release, "kept"),
+        (both(retain, bare), true, Step::Settled, "kept, and nothing of ours on it"),
+        (phase("Bound"), false, Step::Release, "of another node, which may never come back"),
+    ];
+    for (patch, is_here, expected, what) in cases {
+        let found = step_by(&rules, patch, |view| view.is_here = is_here);
+        assert_eq!(found, expected, "{what}");
     }
 }
 
