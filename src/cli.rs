@@ -149,9 +149,17 @@ pub struct Migrate {
     /// A secret that the daemon may read; can be given several times. Without it: every secret of the cluster.
     #[arg(long = "secret", value_name = "NAMESPACE/NAME", value_parser = secret)]
     pub secrets: Vec<(String, String)>,
-    /// Leave out unknown and undecided flags instead of refusing the workload.
-    #[arg(long)]
-    pub lenient: bool,
+    /// Leave out unknown and undecided flags instead of refusing the workload: all, or only those with these names of flags and
+    /// feature gates.
+    #[arg(
+        long,
+        value_name = "GATE,FLAG",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ','
+    )]
+    pub lenient: Option<Vec<String>>,
     /// How to print the report.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,

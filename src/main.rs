@@ -15,6 +15,7 @@ use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, FlagSetting, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
+use csi_control_plane::migrate::report::Lenient;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
@@ -221,7 +222,7 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         image: wanted.image.clone(),
         secrets: wanted.secrets.clone(),
         folder: wanted.out.as_ref().map(|folder| folder.display().to_string()),
-        lenient: wanted.lenient,
+        lenient: lenient(wanted.lenient.as_deref()),
     });
     let faults = outcome.faults_text();
     let Outcome { report, files } = outcome;
@@ -247,6 +248,15 @@ fn migrate(wanted: &cli::Migrate) -> Result<anyhow::Result<Exit>, String> {
         },
     }
     Ok(Ok(if files.is_some() { Exit::Success } else { Exit::Config }))
+}
+
+/// Which of the undecided is left out: all, if the option names nothing.
+fn lenient(choice: Option<&[String]>) -> Lenient {
+    match choice {
+        None => Lenient::Nothing,
+        Some(names) if names.iter().all(String::is_empty) => Lenient::Everything,
+        Some(names) => Lenient::Named(names.iter().filter(|name| !name.is_empty()).cloned().collect()),
+    }
 }
 
 /// Reads the manifests: files, the standard input, and what is directly in folders, by name.

@@ -82,9 +82,19 @@ pub struct Gate {
 pub struct LockedGate {
     /// The gate.
     pub name: &'static str,
-    /// Why what it switches off is not done here.
+    /// Why what it switches off is not done here, or why nobody misses it.
     pub why: &'static str,
+    /// Whether somebody who has switched it off must decide: otherwise nothing depends on it.
+    pub matters: bool,
 }
+
+/// The gate of every sidecar with a Lease that makes it release the Lease when it ends.
+pub const RELEASED_AT_EXIT: LockedGate = LockedGate {
+    name: "ReleaseLeaderElectionOnExit",
+    why: "always on here: the daemon ends its calls and then releases its Lease, so that the next one leads at once, where it would have \
+          waited for the end of the Lease; no two lead at the same time either way",
+    matters: false,
+};
 
 /// A workload with the sidecar, as it will be.
 #[derive(Debug)]
@@ -123,6 +133,8 @@ pub struct Advice {
 pub struct Return {
     /// The first version that does not need it; `None`: every version needs it.
     pub before: Option<Version>,
+    /// A key of the role without which nothing needs it; `None`: it does not depend on one.
+    pub unless_off: Option<&'static str>,
     /// Why: the comment above the commands.
     pub why: &'static str,
     /// A command before the old pods come back.

@@ -12,12 +12,13 @@ use crate::process::duration;
 
 use super::document::{Document, Workload};
 use super::manifests::Stream;
+use super::notes::Notes;
 
 /// The keys of a role that are deadlines of calls that change something: these are let end. A look-up is not.
 const DEADLINES: [&str; 4] = ["timeout", "callTimeout", "resizeTimeout", "modifyTimeout"];
 
 /// A call in flight is let end before the Lease is handed over: the pod must live as long.
-pub(super) fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String>) {
+pub(super) fn grace(loaded: &Loaded, workload: &Workload, leads: bool, notes: &mut Notes) {
     let grace = workload.pod.get("terminationGracePeriodSeconds").and_then(Value::as_u64).unwrap_or(30);
     let of_role = |(role, section): (&&str, &serde_json::Value)| {
         let section = section.clone();
@@ -29,20 +30,21 @@ pub(super) fn grace(loaded: &Loaded, workload: &Workload, notes: &mut Vec<String
     let common = (loaded.config.csi.timeout, "csi.timeout".to_owned());
     let (timeout, key) = loaded.roles.iter().flat_map(of_role).fold(common, Ord::max);
     if timeout >= Duration::from_secs(grace) {
-        notes.push(format!(
-            "{key} is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end before the Lease is released",
-            duration::format(timeout)
+        notes.check(format!(
+            "{key} is {} and the pod's terminationGracePeriodSeconds {grace}: raise it above the timeout, so that a call in flight can end{}",
+            duration::format(timeout),
+            if leads { " before the Lease is released" } else { "" }
         ));
     }
 }
 
 /// The rights, on these secrets alone if some are named, and what to know of them.
-pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<String>) -> String {
+pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Notes) -> String {
     if !plan.reads_every_secret() {
         return plan.manifests.clone();
     }
     if named.is_empty() {
-        notes.push(
+        notes.check(
             "rbac.yaml lets the daemon read every secret of the cluster, because StorageClasses and volumes, not the workload, name the secrets; --secret NAMESPACE/NAME, once per secret, grants only those"
                 .to_owned(),
         );
@@ -53,7 +55,7 @@ pub(super) fn secrets(plan: &Plan, named: &[(String, String)], notes: &mut Vec<S
         by_namespace.entry(namespace.clone()).or_default().insert(name.clone());
     }
     let told: Vec<String> = named.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
-    notes.push(format!(
+    notes.know(format!(
         "rbac.yaml lets the daemon read the secrets {} and no others: an object that names another secret gets an error",
         told.join(", ")
     ));
@@ -75,9 +77,9 @@ pub(super) fn no_image(image: &str) -> String {
 }
 
 /// `kubectl replace` puts what the file says, and where it says nothing the server's default.
-pub(super) fn replicas(workload: &Workload, notes: &mut Vec<String>) {
+pub(super) fn replicas(workload: &Workload, notes: &mut Notes) {
     if !workload.counts_pods && workload.kind != "DaemonSet" {
-        notes.push(
+        notes.must(
             "the file has no spec.replicas, and `kubectl replace` sets it to 1: write the current number of replicas into the file".to_owned(),
         );
     }
@@ -99,7 +101,7 @@ pub(super) fn of_sidecars(
     loaded: &Loaded,
     workload: &Workload,
     probes: &[HttpProbe],
-    notes: &mut Vec<String>,
+    notes: &mut Notes,
 ) -> Vec<MadeAnew> {
     let advice = |sidecar: &&'static Sidecar| {
         let section = loaded.roles.get(sidecar.roles.first()?)?;
@@ -107,7 +109,7 @@ pub(super) fn of_sidecars(
     };
     let mut made_anew = Vec::new();
     for advice in sidecars.iter().filter_map(advice) {
-        notes.push(advice.note);
+        notes.check(advice.note);
         made_anew.extend(advice.made_anew);
     }
     made_anew

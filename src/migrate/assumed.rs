@@ -2,14 +2,15 @@
 
 use super::Wanted;
 use super::found::Found;
+use super::notes::Notes;
 
 /// Says which version is assumed, and which flags of a container its version does not know.
-pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Vec<String>) {
+pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Notes) {
     for source in &found.sources {
         let (container, sidecar) = (&source.container, source.sidecar);
         let assumed = wanted.version_of(container, sidecar.name);
         if let Some(version) = assumed {
-            notes.push(format!("{container}: the version is {version}, as --assume says, whatever the image's tag is"));
+            notes.know(format!("{container}: the version is {version}, as --assume says, whatever the image's tag is"));
         }
         let Some(told) = found.told.iter().find(|told| told.name == *container) else { continue };
         let mut strange: Vec<String> = Vec::new();
@@ -38,7 +39,7 @@ pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Vec<String>) {
             } else {
                 "if you know the version that runs, say it with --assume"
             };
-            notes.push(format!(
+            notes.check(format!(
                 "{container}: {} {tag} does not know {}, and does not start with it: {advice}",
                 sidecar.name,
                 strange.join(", ")

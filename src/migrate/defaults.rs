@@ -13,12 +13,13 @@ use crate::roles::sidecars::leads;
 
 use super::file;
 use super::found::Found;
+use super::notes::Notes;
 use super::settle::{Chosen, Source};
 use super::version::Release;
 
 /// Writes the defaults of the sidecars' own versions where the daemon has others, because the workload may depend on
 /// them. Where the version is not known, a note says what it may have been.
-pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Vec<String>) {
+pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Notes) {
     let ours = ours(&found.roles);
     for source in &found.sources {
         let Some(told) = found.told.iter_mut().find(|told| told.name == source.container) else { continue };
@@ -60,13 +61,13 @@ pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Vec<
             }
         }
         if let (Release::Unknown(why), false) = (&source.release, unknown.is_empty()) {
-            notes.push(format!(
+            notes.check(format!(
                 "{}: the version is not known ({why}); say it with --assume, or compare the defaults of yours with the configuration: {}",
                 source.container,
                 unknown.join(", ")
             ));
         } else if !unknown.is_empty() {
-            notes.push(format!(
+            notes.check(format!(
                 "{}: the tag names no minor version; say it with --assume, or compare the defaults of yours with the configuration: {}",
                 source.container,
                 unknown.join(", ")
@@ -83,10 +84,11 @@ fn ours(roles: &[&'static str]) -> serde_json::Value {
     loaded.map(|loaded| loaded.effective()).unwrap_or_default()
 }
 
-/// Reports flags that were not set and have another default here.
-pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
+/// Reports flags that were not set and have another default here. What several sidecars have in common is told once.
+pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found, notes: &mut Notes) {
     let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
     let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
+    let mut all: Vec<(String, Vec<&str>)> = Vec::new();
     for source in &found.sources {
         let mut told = Vec::new();
         let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
@@ -98,14 +100,29 @@ pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found) {
         if leads(source.sidecar) && !is_chosen("leaderElection.enabled") {
             told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
         }
-        if !is_given(source, "diagnostics.listen") {
+        // The flag may be another key than the diagnostics', and was not off all the same.
+        let lines = found.told.iter().filter(|one| one.name == source.container).flat_map(|one| &one.flags);
+        let mut given = lines.map(|line| line.given.trim_start_matches('-'));
+        if !is_given(source, "diagnostics.listen") && !given.any(|given| given.starts_with("http-endpoint")) {
             told.push(format!("--http-endpoint was off; diagnostics.listen is {listen}"));
         }
         if !is_chosen("csi.maxLogLength") {
             told.push("--max-grpc-log-length had no limit; csi.maxLogLength is 8192".to_owned());
         }
-        if let Some(container) = found.told.iter_mut().find(|container| container.name == source.container) {
-            container.defaults.append(&mut told);
+        for text in told {
+            match all.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, containers)) => containers.push(&source.container),
+                None => all.push((text, vec![&source.container])),
+            }
+        }
+    }
+    for (text, containers) in all {
+        if let [only] = containers.as_slice() {
+            if let Some(container) = found.told.iter_mut().find(|container| container.name == *only) {
+                container.defaults.push(text);
+            }
+        } else {
+            notes.know(format!("{text} (default of {})", containers.join(", ")));
         }
     }
 }

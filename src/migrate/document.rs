@@ -1,5 +1,6 @@
 //! The manifest: its documents, and the workloads in them, also those in a `List`. Pure.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde_yaml::Value;
@@ -48,6 +49,8 @@ pub(super) struct Workload {
     pub(super) ends_before_it_begins: bool,
     /// What of its metadata is no text for kubectl, and what it is instead: `namespace: no` is a switch.
     pub(super) misread: Vec<(&'static str, String)>,
+    /// The annotations of its pods.
+    pub(super) annotations: BTreeMap<String, String>,
     /// Who keeps it as it is, if its metadata say so.
     pub(super) owner: Option<String>,
     /// The labels that select its pods, as `kubectl` writes them; none if they cannot be written so.
@@ -129,9 +132,17 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         pod,
         ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
         misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
+        annotations: texts(value.get("spec")?.get("template")?, "annotations"),
         owner: owner(metadata),
         selector: selector(value.get("spec")?),
     })
+}
+
+/// The annotations or the labels of the pods. The API refuses values that are no texts.
+fn texts(template: &Value, key: &str) -> BTreeMap<String, String> {
+    let all = template.get("metadata").and_then(|metadata| metadata.get(key)).and_then(Value::as_mapping);
+    let text = |(key, value): (&Value, &Value)| Some((key.as_str()?.to_owned(), value.as_str()?.to_owned()));
+    all.into_iter().flatten().filter_map(text).collect()
 }
 
 /// The controller among its owners, else the release of Helm that it is of.
@@ -196,7 +207,8 @@ fn class_driver(object: &Value) -> Option<(String, String)> {
     Some((name.to_owned(), format!("from the {kind}")))
 }
 
-fn objects(document: &Document) -> Vec<&Value> {
+/// The objects of a document, which may be a list.
+pub(super) fn objects(document: &Document) -> Vec<&Value> {
     match document.value.get("items").and_then(Value::as_sequence) {
         Some(items) => items.iter().collect(),
         None => vec![&document.value],

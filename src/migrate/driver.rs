@@ -152,7 +152,13 @@ impl Identity {
     }
 
     fn unknown() -> Self {
-        Self { is_known: false, ..Self::known(UNKNOWN_DRIVER, "not known: give --driver-name") }
+        Self {
+            is_known: false,
+            ..Self::known(
+                UNKNOWN_DRIVER,
+                "not known: give --driver-name, or the driver's CSIDriver object with -f csidriver.yaml",
+            )
+        }
     }
 
     /// The name, if it is known.
@@ -202,6 +208,6 @@ impl Identity {
             "--driver-name {name} to GetPluginInfo (`kubectl get csidrivers` lists the names), or the driver's own CSIDriver object in a file \
              beside this workload alone (-f csidriver.yaml): the names of Leases, finalizers and rights contain it"
         );
-        Fault { place: MANIFEST.to_owned(), found, expected, can_be_left_out: false }
+        Fault { place: MANIFEST.to_owned(), found, expected, leave_out: None }
     }
 }

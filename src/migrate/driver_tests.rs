@@ -33,7 +33,7 @@ fn a_name_from_the_user_that_the_manifest_contradicts_is_used_and_told() {
         assert_eq!(outcome.report.driver.unwrap().name, name);
         let told = "--driver-name other.example.com is used, and the manifest says d.example.com (from an argument of container driver)";
         assert_eq!(
-            outcome.report.notes.iter().any(|note| note.starts_with(told)),
+            outcome.report.notes.texts().any(|note| note.starts_with(told)),
             is_told,
             "{:#?}",
             outcome.report.notes
@@ -142,7 +142,7 @@ fn refusal(parts: &[String]) -> Fault {
     let Outcome { report, files } = moved(parts);
     assert_eq!((files, &report.next), (None, &vec![]), "{parts:?}");
     let [fault] = report.faults.as_slice() else { panic!("{parts:?}: {}", report.faults_text()) };
-    assert!(!fault.can_be_left_out && fault.expected.contains("-f csidriver.yaml"), "{}", fault.expected);
+    assert!(fault.leave_out.is_none() && fault.expected.contains("-f csidriver.yaml"), "{}", fault.expected);
     fault.clone()
 }
 

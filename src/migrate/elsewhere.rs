@@ -48,7 +48,7 @@ pub(super) fn disagreement(sources: &[Source]) -> Option<Fault> {
         place: "kubernetes.kubeconfig".to_owned(),
         found: format!("{} {given}, and {} works with the cluster of its pod", with.container, without.container),
         expected: "the same value for all: one daemon serves one cluster".to_owned(),
-        can_be_left_out: false,
+        leave_out: None,
     })
 }
 

@@ -8,23 +8,19 @@ use serde_yaml::Value;
 use crate::config::Config;
 use crate::config::sidecar::{HttpProbe, Sidecar};
 use crate::roles::sections;
-use crate::roles::sidecars::{hosted, leads};
+use crate::roles::sidecars::leads;
 
-use super::container::{self, Old};
 use super::document::{self, Workload, string};
 use super::expand::Variables;
 use super::known::Known;
 use super::map;
+use super::replaced::{self, Old};
 use super::report::{Beside, Container, Fault, Report};
 use super::settle::{Source, path_of};
 use super::sidecars::{self, Recognised, Start};
 use super::version::Release;
 use super::windows::{WINDOWS, is_windows};
 use super::{MANIFEST, Wanted};
-
-/// Told where all sidecars go.
-pub(super) const NO_SIDECAR: &str = "no Go sidecar is left in this pod: when you do not want to go back any more, you can delete the RBAC \
-                                     that only the sidecars used";
 
 /// A workload and its sidecars.
 #[derive(Debug, Clone)]
@@ -39,7 +35,7 @@ pub(super) struct Found {
     /// The roles that replace them.
     pub(super) roles: Vec<&'static str>,
     /// Faults of their flags: they only count if the workload is chosen.
-    faults: Vec<Fault>,
+    pub(super) faults: Vec<Fault>,
 }
 
 /// Looks through all workloads.
@@ -49,80 +45,11 @@ pub(super) fn look(workloads: Vec<Workload>, wanted: &Wanted, report: &mut Repor
             place: MANIFEST.to_owned(),
             found: "no Deployment, StatefulSet or DaemonSet".to_owned(),
             expected: "the workload of a driver's controller".to_owned(),
-            can_be_left_out: false,
+            leave_out: None,
         });
     }
     let schema = Config::schema(&sections());
     workloads.into_iter().map(|workload| Found::of(workload, wanted, &schema)).collect()
-}
-
-/// The workload that is migrated: the only one with sidecars that can be replaced, or the one that was asked for.
-pub(super) fn choose(found: &[Found], wanted: &Wanted, report: &mut Report) -> Option<usize> {
-    let is_asked_for = |one: &Found| {
-        wanted.workload.as_ref().is_none_or(|name| {
-            let Workload { kind, name: own, .. } = &one.workload;
-            name == own || name.split_once('/').is_some_and(|(k, n)| k.eq_ignore_ascii_case(kind) && n == own)
-        })
-    };
-    let fit: Vec<usize> =
-        (0..found.len()).filter(|index| !found[*index].places.is_empty() && is_asked_for(&found[*index])).collect();
-    if let [only] = fit.as_slice() {
-        report.faults.extend(found[*only].faults.iter().cloned());
-        report.faults.extend(found[*only].unknown(&wanted.containers));
-        report.faults.extend(found[*only].unassumed(&wanted.assumed));
-        return Some(*only);
-    }
-    let hosted: Vec<&str> = hosted().into_iter().map(|sidecar| sidecar.name).collect();
-    let (found_text, expected) = if fit.is_empty() {
-        // A sidecar that could not be read at all may be why.
-        report.faults.extend(found.iter().flat_map(|one| one.faults.iter().cloned()));
-        let windows = found.iter().filter(|one| is_windows(&one.workload.pod) && is_asked_for(one));
-        let windows = windows.map(|one| format!("; {}: {WINDOWS}", one.workload.title()));
-        let makers = found.iter().filter_map(|one| Some((one, sidecars::maker(one.workload.containers())?)));
-        let makers = makers.map(|(one, variable)| {
-            format!("; {} makes the sidecars in its program, from its variable {variable}", one.workload.title())
-        });
-        let makers: Vec<_> = makers.collect();
-        let made = if makers.is_empty() {
-            ""
-        } else {
-            ": the workload that it has made, from `kubectl get -o yaml`; it puts its own sidecars back when it looks again, so it must \
-             be told to leave them out, or be stopped"
-        };
-        let kept = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::wrapped);
-        let hints = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::hints).chain(kept);
-        let hints = hints.map(|(container, hint)| format!("; {container}: {hint}")).collect::<Vec<_>>().concat();
-        (
-            format!(
-                "no sidecar that can be replaced{}{}{hints}",
-                windows.collect::<Vec<_>>().concat(),
-                makers.concat()
-            ),
-            format!("one of {}{made}", hosted.join(", ")),
-        )
-    } else {
-        let names: Vec<String> = fit.iter().map(|index| found[*index].workload.title()).collect();
-        (format!("{} workloads: {}", fit.len(), names.join(", ")), "one, chosen by --workload KIND/NAME".to_owned())
-    };
-    if !found.is_empty() {
-        let place = MANIFEST.to_owned();
-        report.faults.push(Fault { place, found: found_text, expected, can_be_left_out: false });
-    }
-    None
-}
-
-/// What to say of the RBAC of the sidecars, which those use that stay, also in other workloads of the manifests.
-pub(super) fn what_stays(found: &[Found], chosen: usize) -> Option<String> {
-    let keeps: Vec<usize> = (0..found.len()).filter(|index| found[*index].keeps_a_sidecar()).collect();
-    if keeps.contains(&chosen) {
-        return None;
-    }
-    let titles: Vec<String> = keeps.into_iter().map(|index| found[index].workload.title()).collect();
-    Some(if titles.is_empty() {
-        NO_SIDECAR.to_owned()
-    } else {
-        format!("sidecars stay in {}: keep the RBAC that they use", titles.join(" and "))
-    })
 }
 
 impl Found {
@@ -139,14 +66,14 @@ impl Found {
             let place = format!("{}, metadata.{key}", found.workload.title());
             let expected =
                 "a text: put it in quotes, since kubectl reads YAML 1.1 and the API refuses the object".to_owned();
-            found.faults.push(Fault { place, found: read, expected, can_be_left_out: false });
+            found.faults.push(Fault { place, found: read, expected, leave_out: None });
         }
         let containers = found.workload.containers().to_vec();
         let is_windows = is_windows(&found.workload.pod);
         for (place, value) in containers.iter().enumerate() {
-            if string(value, "name") == Some(container::CONTAINER) && !wanted.chooses_containers() {
+            if string(value, "name") == Some(replaced::CONTAINER) && !wanted.chooses_containers() {
                 found.fault(
-                    container::CONTAINER,
+                    replaced::CONTAINER,
                     "a container of that name",
                     "a workload that has not been migrated yet; for the next driver of the pod give --socket or --container",
                 );
@@ -251,23 +178,23 @@ impl Found {
     fn fault(&mut self, container: &str, found: &str, expected: &str) {
         let place = format!("{}, container {container}", self.workload.title());
         let (found, expected) = (found.to_owned(), expected.to_owned());
-        self.faults.push(Fault { place, found, expected, can_be_left_out: false });
+        self.faults.push(Fault { place, found, expected, leave_out: None });
     }
 
     /// The containers that were asked for, and are not replaced.
-    fn unknown(&self, containers: &[String]) -> Option<Fault> {
+    pub(super) fn unknown(&self, containers: &[String]) -> Option<Fault> {
         let is_replaced = |name: &&String| self.sources.iter().any(|source| source.container == **name);
         let unknown: Vec<&str> = containers.iter().filter(|name| !is_replaced(name)).map(String::as_str).collect();
         (!unknown.is_empty()).then(|| Fault {
             place: self.workload.title(),
             found: format!("--container {}, which is no sidecar that can be replaced", unknown.join(" and ")),
             expected: "names of sidecars' containers, as the report has them".to_owned(),
-            can_be_left_out: false,
+            leave_out: None,
         })
     }
 
     /// Versions that the user says, and there is no sidecar of that name.
-    fn unassumed(&self, assumed: &[(String, String)]) -> Vec<Fault> {
+    pub(super) fn unassumed(&self, assumed: &[(String, String)]) -> Vec<Fault> {
         let is_there = |name: &str| self.sources.iter().any(|it| it.container == name || it.sidecar.name == name);
         let unknown = assumed.iter().filter(|(name, _)| !is_there(name));
         let names: Vec<&str> = self.sources.iter().flat_map(|it| [it.sidecar.name, &*it.container]).collect();
@@ -275,7 +202,7 @@ impl Found {
             place: self.workload.title(),
             found: format!("--assume {name}={version}, and no sidecar that is replaced has this name"),
             expected: format!("one of {}", names.join(", ")),
-            can_be_left_out: false,
+            leave_out: None,
         };
         unknown.map(fault).collect()
     }
@@ -296,7 +223,7 @@ impl Found {
     }
 
     /// The sidecars that stay, and why.
-    fn wrapped(&self) -> impl Iterator<Item = (String, String)> + '_ {
+    pub(super) fn wrapped(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let kept = self.told.iter().filter_map(|one| Some((one, one.kept.clone().filter(|why| why != WINDOWS)?)));
         kept.map(|(one, why)| (format!("container {} of {}", one.name, one.workload), why))
     }
@@ -309,6 +236,19 @@ impl Found {
             why: sidecars::beside(container),
         };
         self.others().map(beside).collect()
+    }
+
+    /// The containers of programs that serve all drivers of the cluster.
+    pub(super) fn of_all_drivers(&self) -> Vec<Beside> {
+        self.beside().into_iter().filter(|beside| beside.why == sidecars::OF_ALL_DRIVERS).collect()
+    }
+
+    /// Whether the user asks for this workload, or for none.
+    pub(super) fn is_asked_for(&self, wanted: &Wanted) -> bool {
+        wanted.workload.as_ref().is_none_or(|name| {
+            let Workload { kind, name: own, .. } = &self.workload;
+            name == own || name.split_once('/').is_some_and(|(k, n)| k.eq_ignore_ascii_case(kind) && n == own)
+        })
     }
 
     /// Whether the pod keeps a sidecar, or a container that may be one.
@@ -382,10 +322,8 @@ fn probe(container: &Value) -> Option<HttpProbe> {
     let name = string(container, "name").unwrap_or_default();
     let probe = container.get("livenessProbe")?;
     let port = probe.get("httpGet")?.get("port")?;
-    let named = |wanted: &str| {
-        let own = [Old { name, value: container, at_end: None }];
-        container::ports(&own).find(|(_, _, port)| *port == Some(wanted)).map(|(_, port, _)| port)
-    };
+    let named =
+        |wanted: &str| replaced::declared(container).find(|(_, name)| *name == Some(wanted)).map(|(port, _)| port);
     let port = match port {
         Value::String(text) => text.parse().ok().or_else(|| named(text))?,
         port => u16::try_from(port.as_u64()?).ok()?,

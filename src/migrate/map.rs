@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::config::flags::{Flag, Now, Takes, level_of};
-use crate::config::sidecar::Sidecar;
+use crate::config::sidecar::{LockedGate, Sidecar};
 use crate::process::duration;
 
 use super::expand::Variables;
@@ -71,14 +71,14 @@ pub(super) fn read(
             Ok(text) => expanded.push(text),
             Err(missing) => {
                 let found = format!("$({}), which is {}", missing.name, missing.from);
-                reader.fault(argument, &found, "a value that is written in the manifest", true);
+                reader.fault(argument, &found, "a value that is written in the manifest");
                 reader.line(argument, FlagFate::Undecided, &found);
             }
         }
     }
     let (given, odd) = parse(&expanded, |name| sidecar.flag(name).map(|flag| flag.takes));
     for odd in odd {
-        reader.fault(&odd.found, &format!("{:?}", odd.found), odd.expected, true);
+        reader.fault(&odd.found, &format!("{:?}", odd.found), odd.expected);
         reader.line(&odd.found, FlagFate::Undecided, odd.expected);
     }
     let overruling = |one: &Given| sidecar.overruling(&one.name, |name| given.iter().any(|other| other.name == name));
@@ -92,7 +92,7 @@ pub(super) fn read(
                     Some(meant) => (format!("an unknown flag: {meant}"), format!("unknown, {meant}")),
                     None => ("an unknown flag".to_owned(), "unknown, decide".to_owned()),
                 };
-                reader.fault(&one.written, &found, expected, true);
+                reader.fault(&one.written, &found, expected);
                 reader.line(&one.written, FlagFate::Undecided, &note);
             }
             Some(_) if again => {
@@ -102,7 +102,7 @@ pub(super) fn read(
                 let by = overruling(one).unwrap_or_default();
                 reader.line(&one.written, FlagFate::Dropped, &format!("without effect there: --{by} overrules it"));
             }
-            Some(flag) if one.name == "feature-gates" => reader.gates(sidecar, flag, one),
+            Some(_) if one.name == "feature-gates" => reader.gates(sidecar, one),
             Some(flag) => reader.flag(flag, one),
         }
     }
@@ -114,10 +114,13 @@ impl Reader<'_> {
         self.read.lines.push(FlagLine { given: given.to_owned(), fate, note: note.to_owned() });
     }
 
-    fn fault(&mut self, given: &str, found: &str, expected: &str, can_be_left_out: bool) {
+    /// Something that is undecided: it can be left out by the name of its flag, or of its gate.
+    fn fault(&mut self, given: &str, found: &str, expected: &str) {
         let name = given.split(['=', ' ']).next().unwrap_or(given);
         let place = format!("{}, {name}", self.place);
-        self.read.faults.push(Fault { place, found: found.to_owned(), expected: expected.to_owned(), can_be_left_out });
+        let gate = given.split_once("feature-gates=").map(|(_, gate)| gate.split('=').next().unwrap_or(gate));
+        let leave_out = Some(gate.unwrap_or(name).trim_start_matches('-').to_owned());
+        self.read.faults.push(Fault { place, found: found.to_owned(), expected: expected.to_owned(), leave_out });
     }
 
     fn flag(&mut self, flag: &Flag, given: &Given) {
@@ -125,7 +128,7 @@ impl Reader<'_> {
             // Dropped, it would lead to another cluster.
             Now::Gone if flag.name == "master" && !given.value.is_empty() => {
                 let expected = "a kubeconfig that names this server (`--kubeconfig`): without one the daemon serves the cluster of its pod";
-                self.fault(&given.written, &given.written, expected, true);
+                self.fault(&given.written, &given.written, expected);
                 self.line(&given.written, FlagFate::Undecided, expected);
             }
             Now::Gone => self.line(&given.written, FlagFate::Dropped, flag.note),
@@ -144,7 +147,7 @@ impl Reader<'_> {
         match meaning {
             Meaning::Nothing(why) => self.line(&given.written, FlagFate::Dropped, &why),
             Meaning::Wrong(expected) => {
-                self.fault(&given.written, &format!("{:?}", given.value), &expected, true);
+                self.fault(&given.written, &format!("{:?}", given.value), &expected);
                 self.line(&given.written, FlagFate::Undecided, &format!("expected {expected}"));
             }
             Meaning::Key(value) if !(self.known)(key) => {
@@ -157,7 +160,7 @@ impl Reader<'_> {
                     );
                 } else {
                     let found = format!("{}, for which this version has no key ({key})", given.written);
-                    self.fault(&given.written, &found, "a version that has it, or a decision to do without", true);
+                    self.fault(&given.written, &found, "a version that has it, or a decision to do without");
                     self.line(&given.written, FlagFate::Undecided, &format!("this version has no {key}"));
                 }
             }
@@ -170,24 +173,22 @@ impl Reader<'_> {
         }
     }
 
-    fn gates(&mut self, sidecar: &Sidecar, flag: &Flag, given: &Given) {
+    fn gates(&mut self, sidecar: &Sidecar, given: &Given) {
         for gate in given.value.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
             let one = Given { written: format!("--feature-gates={gate}"), value: gate.to_owned(), ..given.clone() };
             let Some((name, value)) = gate.split_once('=') else {
                 self.meant("", "", &one, Meaning::Wrong("Gate=true or Gate=false".to_owned()));
                 continue;
             };
-            if let (Some(locked), Meaning::Key(Value::Bool(false))) = (sidecar.locked_gate(name.trim()), switch(value))
-            {
-                self.fault(&one.written, &one.written, &format!("{}=true: {}", locked.name, locked.why), true);
-                self.line(&one.written, FlagFate::Undecided, locked.why);
+            if let (Some(locked), Meaning::Key(value)) = (sidecar.locked_gate(name.trim()), switch(value)) {
+                self.locked(locked, &one, &value);
                 continue;
             }
             match sidecar.gate(name.trim()) {
                 Some(key) => self.meant(key, "", &one, switch(value)),
                 None if matches!(name.trim(), "AllAlpha" | "AllBeta") => {
                     let expected = "the gates that you want, by their names";
-                    self.fault(&one.written, "a switch for gates that depend on the version", expected, true);
+                    self.fault(&one.written, "a switch for gates that depend on the version", expected);
                     self.line(&one.written, FlagFate::Undecided, expected);
                 }
                 None if !is_known_gate(sidecar, name.trim()) => {
@@ -195,8 +196,22 @@ impl Reader<'_> {
                         format!("no gate of {}: it has no effect there, or the sidecar does not start", sidecar.name);
                     self.line(&one.written, FlagFate::Dropped, &note);
                 }
-                None => self.line(&one.written, FlagFate::Dropped, flag.note),
+                None => {
+                    let note = format!("the daemon has nothing that {} switches", name.trim());
+                    self.line(&one.written, FlagFate::Dropped, &note);
+                }
             }
+        }
+    }
+
+    /// A gate that is always on here.
+    fn locked(&mut self, gate: &LockedGate, given: &Given, value: &Value) {
+        let is_off = *value == json!(false);
+        if is_off && gate.matters {
+            self.fault(&given.written, &given.written, &format!("{}=true: {}", gate.name, gate.why));
+            self.line(&given.written, FlagFate::Undecided, gate.why);
+        } else {
+            self.line(&given.written, FlagFate::Dropped, if is_off { gate.why } else { "always on here" });
         }
     }
 }
@@ -303,7 +318,7 @@ mod tests {
             let read = read("d", "c", attacher, &[given.to_owned()], &Variables::default(), &|_| true);
             let (fault, line) = (&read.faults[0], &read.lines[0]);
             let found = told.map_or_else(|| "an unknown flag".to_owned(), |told| format!("an unknown flag: {told}"));
-            assert_eq!((&fault.found, fault.can_be_left_out), (&found, true), "{given}");
+            assert_eq!((&fault.found, fault.leave_out.is_some()), (&found, true), "{given}");
             assert_eq!(
                 (&line.fate, &line.note),
                 (&FlagFate::Undecided, &format!("unknown, {}", told.unwrap_or("decide")))

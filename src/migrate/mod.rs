@@ -17,6 +17,7 @@
 mod advice;
 mod alone;
 mod assumed;
+mod choice;
 mod container;
 mod defaults;
 mod document;
@@ -26,10 +27,13 @@ mod driver_tests;
 mod elsewhere;
 mod expand;
 mod file;
+mod files;
 #[cfg(test)]
 mod fixtures_tests;
 mod flags;
 mod found;
+#[cfg(test)]
+mod gates_tests;
 mod known;
 mod listen;
 mod live;
@@ -39,12 +43,17 @@ mod map;
 mod node_shapes_tests;
 #[cfg(test)]
 mod node_tests;
+mod notes;
 mod outline;
 mod placeholders;
 mod ports;
+mod replaced;
 pub mod report;
+#[cfg(test)]
+mod report_tests;
 mod resources;
 mod rights;
+mod security;
 mod settle;
 mod sidecars;
 mod signs;
@@ -69,16 +78,19 @@ use crate::app::Plan;
 use crate::config::{self, File, Loaded, Sources};
 use crate::process::error_chain;
 use crate::roles::sections;
+use crate::roles::sidecars::leads;
 
+pub use files::{Files, Outcome};
 pub use manifests::Manifest;
 
-use container::{New, Old};
+use container::New;
 use driver::Identity;
 use elsewhere::Elsewhere;
 use found::Found;
 use manifests::Stream;
 use ports::Origin;
-use report::{Fault, Report};
+use replaced::Old;
+use report::{Fault, Lenient, Report};
 use settle::Chosen;
 use steps::{Steps, Stopped};
 use workload::Change;
@@ -113,8 +125,8 @@ pub struct Wanted {
     pub secrets: Vec<(String, String)>,
     /// How messages call the folder of the files; none: they go to the standard output.
     pub folder: Option<String>,
-    /// Whether to leave out what is undecided.
-    pub lenient: bool,
+    /// What of the undecided is left out.
+    pub lenient: Lenient,
 }
 
 impl Wanted {
@@ -127,70 +139,6 @@ impl Wanted {
     /// Whether the user says which sidecars of the pod are replaced.
     fn chooses_containers(&self) -> bool {
         !self.containers.is_empty() || self.socket.is_some()
-    }
-}
-
-/// The result of a migration.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    /// What was found.
-    pub report: Report,
-    /// The files to apply; none if there are faults.
-    pub files: Option<Files>,
-}
-
-impl Outcome {
-    /// The faults for a terminal, below the most important news: whether there are files at all.
-    pub fn faults_text(&self) -> String {
-        let faults = self.report.faults_text();
-        match &self.files {
-            Some(_) => faults,
-            None if faults.is_empty() => "nothing was written\n".to_owned(),
-            None => format!("nothing was written: {faults}"),
-        }
-    }
-}
-
-/// The files of a migration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
-    /// The configuration file alone, for `check`.
-    pub config: String,
-    /// The ConfigMap that holds it.
-    pub config_map: String,
-    /// The rights, as `check` prints them, but for secrets that were named.
-    pub rbac: String,
-    /// Those rights, given to the workload's service account.
-    pub bindings: String,
-    /// The workload, patched, without the other objects of the manifest.
-    pub workload: String,
-    /// The workload as it was, for the way back.
-    pub original: String,
-}
-
-impl Files {
-    /// Each with its name.
-    pub fn named(&self) -> [(&'static str, &str); 6] {
-        [
-            ("config.yaml", &self.config),
-            ("configmap.yaml", &self.config_map),
-            ("rbac.yaml", &self.rbac),
-            ("bindings.yaml", &self.bindings),
-            ("workload.yaml", &self.workload),
-            ("original.yaml", &self.original),
-        ]
-    }
-
-    /// All that is applied, as one stream of documents.
-    pub fn stream(&self) -> String {
-        let mut stream = String::new();
-        for text in [&self.config_map, &self.rbac, &self.bindings, &self.workload] {
-            if !text.starts_with("---") && !text.is_empty() {
-                stream.push_str("---\n");
-            }
-            stream.push_str(text);
-        }
-        stream
     }
 }
 
@@ -209,7 +157,7 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
                 place: stream.place(syntax.line),
                 found: syntax.text,
                 expected: "YAML".to_owned(),
-                can_be_left_out: false,
+                leave_out: None,
             }));
             return Outcome { report, files: None };
         }
@@ -223,8 +171,10 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
         return Outcome { report, files: None };
     };
     let mut found = found::look(document::workloads(&documents), wanted, &mut report);
-    let Some(chosen) = found::choose(&found, wanted, &mut report) else {
-        let unrendered: Vec<_> = unrendered.into_iter().flat_map(|(_, faults)| faults).collect();
+    let Some(chosen) = choice::choose(&found, &documents, wanted, &mut report) else {
+        let is_asked_for = |place| found.iter().any(|it| it.workload.place() == place && it.is_asked_for(wanted));
+        let unrendered = unrendered.into_iter().filter(|(place, _)| is_asked_for(*place));
+        let unrendered: Vec<_> = unrendered.flat_map(|(_, faults)| faults).collect();
         if !unrendered.is_empty() {
             report.faults = unrendered;
         }
@@ -232,6 +182,12 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
         return Outcome { report, files: None };
     };
     report.beside = found[chosen].beside();
+    report.beside.extend(
+        found
+            .iter()
+            .filter(|other| other.workload.place() != found[chosen].workload.place())
+            .flat_map(Found::of_all_drivers),
+    );
     for (_, other) in found.iter_mut().enumerate().filter(|(index, _)| *index != chosen) {
         other.leave("its workload was not chosen");
     }
@@ -251,15 +207,36 @@ pub fn migrate(wanted: &Wanted) -> Outcome {
     let taken = found.iter().flat_map(Found::node_ports).collect();
     let port = ports::on_host(&origins, &taken)[chosen];
     report.workload = Some(found[chosen].workload.title());
-    report.notes.extend(repeated.into_iter().nth(found[chosen].workload.document).into_iter().flatten());
-    report.notes.extend(identity.doubt());
-    let files = files(wanted, &original, &documents, &mut found[chosen], &identity, port, &mut report);
-    if files.is_some() {
-        report.notes.extend(found::what_stays(&found, chosen));
+    for told in repeated.into_iter().nth(found[chosen].workload.document).into_iter().flatten() {
+        report.notes.check(told);
     }
-    report.driver = Some(identity.driver);
+    let files = files(wanted, &original, &documents, &mut found[chosen], &identity, port, &mut report);
+    if files.is_some()
+        && let Some(told) = choice::what_stays(&found, chosen)
+    {
+        report.notes.know(told);
+    }
+    if wanted.chooses_containers() && found[chosen].keeps_a_sidecar() && files.is_some() {
+        let next = wanted
+            .folder
+            .as_ref()
+            .map_or_else(|| "the workload".to_owned(), |folder| format!("{folder}/workload.yaml"));
+        report.notes.know(format!(
+            "the pod keeps sidecars: a run on {next} moves those of the next driver. The way back is in reverse order: what was moved last \
+             goes back first, since its original.yaml has the daemons of the moves before it"
+        ));
+    }
+    // Of pods without Leases and rights nothing has the driver's name.
+    let is_needless = identity.name().is_none() && files.as_ref().is_some_and(|files| files.rbac.is_empty());
+    report.driver = Some(identity.driver).filter(|_| !is_needless);
     report.containers = found.into_iter().flat_map(|found| found.told).collect();
-    let files = files.filter(|_| report.is_clean(wanted.lenient));
+    report.faults.extend(report::unheeded(&wanted.lenient, &report.faults));
+    let files = files.filter(|_| report.is_clean(&wanted.lenient));
+    if files.is_some() {
+        for Fault { place, found, .. } in std::mem::take(&mut report.faults) {
+            report.notes.check(format!("left out, as --lenient says: {place}: {found}"));
+        }
+    }
     if files.is_none() {
         // The steps name files that are not written.
         report.next.clear();
@@ -278,10 +255,10 @@ fn cleaned(
         return Some((text, documents));
     }
     for object in told {
-        report.notes.push(format!("from a running cluster, without the fields that the server sets: {object}"));
+        report.notes.know(format!("from a running cluster, without the fields that the server sets: {object}"));
     }
     if !is_kept {
-        report.notes.push(REWRITTEN.to_owned());
+        report.notes.know(REWRITTEN);
     }
     let documents = document::read(&text).ok()?;
     Some((text, documents))
@@ -298,13 +275,13 @@ fn files(
 ) -> Option<Files> {
     let namespace = found.workload.namespace.clone().or_else(|| wanted.namespace.clone());
     let mut settled = settle::settle(&found.sources);
-    report.notes.append(&mut settled.notes);
+    report.notes.append(settled.notes);
     report.faults.append(&mut settled.faults);
     let mut chosen = settled.chosen;
-    let listen = ports::diagnostics(&mut chosen, found, port, &mut report.notes);
+    let ports = ports::diagnostics(&mut chosen, found, port, &mut report.notes);
     assumed::notes(wanted, found, &mut report.notes);
     defaults::keep(&mut chosen, found, &mut report.notes);
-    defaults::tell(&chosen, listen, found);
+    defaults::tell(&chosen, ports.listen, found, &mut report.notes);
     let stopped = Stopped::of(&found.without_a_lease(), &found.workload, &mut report.notes);
     if let Some(namespace) = &namespace
         && !chosen.iter().any(|one| one.key == "leaderElection.namespace")
@@ -313,12 +290,15 @@ fn files(
         chosen.push(Chosen { key, value: json!(namespace), because });
     }
     let elsewhere = Elsewhere::of(&chosen);
-    report.notes.extend(elsewhere.iter().map(Elsewhere::note));
+    if let Some(elsewhere) = &elsewhere {
+        report.notes.must(elsewhere.note());
+    }
     report.faults.extend(elsewhere::disagreement(&found.sources));
     report.faults.extend(settle::two_namespaces(&found.sources, namespace.as_deref()));
     let text = file::configuration(&chosen, &found.roles, &found.workload.title());
     let loaded = load(&text, &chosen, report)?;
-    advice::grace(&loaded, &found.workload, &mut report.notes);
+    let has_leases = found.sources.iter().any(|source| leads(source.sidecar));
+    advice::grace(&loaded, &found.workload, has_leases, &mut report.notes);
     let sidecars: Vec<_> = found.sources.iter().map(|source| source.sidecar).collect();
     let made_anew = advice::of_sidecars(&sidecars, &loaded, &found.workload, &found.probes(), &mut report.notes);
 
@@ -329,9 +309,14 @@ fn files(
     };
     let plan =
         plan.map_err(|error| report.faults.push(beyond(error_chain(&error), "a configuration that is valid"))).ok()?;
+    if !plan.manifests.is_empty()
+        && let Some(told) = identity.doubt()
+    {
+        report.notes.check(told);
+    }
     let rbac = advice::secrets(&plan, &wanted.secrets, &mut report.notes);
     if namespace.is_none() {
-        report.notes.push(format!(
+        report.notes.must(format!(
             "the workload names no namespace, so the manifests say {}: give --namespace, or put it in",
             Plan::UNKNOWN_NAMESPACE
         ));
@@ -339,45 +324,30 @@ fn files(
     if identity.name().is_none() && !plan.manifests.is_empty() {
         report.faults.push(identity.fault());
     }
-    let number = container::daemons(found.workload.containers()) + 1;
-    let config_map = container::numbered(&format!("{}-csi-control-plane", found.workload.name), number);
-    let old: Vec<Old<'_>> = found.replaced();
+    let number = replaced::daemons(found.workload.containers()) + 1;
+    let config_map = replaced::numbered(&format!("{}-csi-control-plane", found.workload.name), number);
     let image = wanted.image.clone().unwrap_or_else(|| format!("{IMAGE}:{}", env!("CARGO_PKG_VERSION")));
     if wanted.image.is_none() {
-        report.notes.push(advice::no_image(&image));
+        report.notes.must(advice::no_image(&image));
     }
     let there = elsewhere.as_ref().and_then(|elsewhere| elsewhere.namespace.as_deref());
     let there = there.filter(|there| namespace.as_deref() != Some(there));
-    let declared_by = found.declaring_on_node(listen.port());
-    let new = New { number, image: &image, listen, declared_by, there };
-    let container = container::build(&old, &found.workload.pod, &new, &mut report.notes);
-    let volume = container::volume(&config_map, number);
-    let change = Change { remove: &found.places, container: &container, volume: &volume };
-    let patched = alone::text(manifest, documents, &found.workload).and_then(|(original, is_kept)| {
-        let documents = document::read(&original).ok()?;
-        let workload = document::workloads(&documents).into_iter().next()?;
-        let (patched, is_patch_kept) = workload::patch(&original, &documents, &workload, &change)?;
-        Some((original, patched, is_kept && is_patch_kept))
-    });
-    let Some((original, workload, is_kept)) = patched else {
-        let what = format!("{}, whose pod template cannot be changed", found.workload.title());
-        report.faults.push(beyond(what, "`containers` and `volumes` as lists"));
-        return None;
-    };
-    if !is_kept {
-        report.notes.push(REWRITTEN.to_owned());
-    }
+    let new = New { number, image: &image, ports: &ports, there };
+    let (original, workload) = written(manifest, documents, found, &new, &config_map, report)?;
     advice::replicas(&found.workload, &mut report.notes);
-    report.notes.extend(advice::owner(&found.workload));
+    if let Some(told) = advice::owner(&found.workload) {
+        report.notes.must(told);
+    }
     let steps = Steps {
         workload: &found.workload,
+        number,
         config_map: &config_map,
         namespace: namespace.as_deref(),
         driver: identity.name(),
         elsewhere: elsewhere.as_ref(),
         has_rights: !rbac.is_empty(),
         stopped,
-        returns: steps::returns(&found.sources),
+        returns: steps::returns(&found.sources, &loaded),
         made_anew,
         leases: (steps::leases(found, &plan), loaded.config.leader_election.namespace.or_else(|| namespace.clone())),
     };
@@ -395,10 +365,40 @@ fn files(
     })
 }
 
+/// The workload as it was, alone, and with the daemon in place of the sidecars.
+fn written(
+    manifest: &str,
+    documents: &[document::Document],
+    found: &Found,
+    new: &New<'_>,
+    config_map: &str,
+    report: &mut Report,
+) -> Option<(String, String)> {
+    let old: Vec<Old<'_>> = found.replaced();
+    let container = container::build(&old, &found.workload, new, report);
+    let volume = container::volume(config_map, new.number);
+    let change = Change { remove: &found.places, container: &container, volume: &volume };
+    let patched = alone::text(manifest, documents, &found.workload).and_then(|(original, is_kept)| {
+        let documents = document::read(&original).ok()?;
+        let workload = document::workloads(&documents).into_iter().next()?;
+        let (patched, is_patch_kept) = workload::patch(&original, &documents, &workload, &change)?;
+        Some((original, patched, is_kept && is_patch_kept))
+    });
+    let Some((original, workload, is_kept)) = patched else {
+        let what = format!("{}, whose pod template cannot be changed", found.workload.title());
+        report.faults.push(beyond(what, "`containers` and `volumes` as lists"));
+        return None;
+    };
+    if !is_kept {
+        report.notes.know(REWRITTEN);
+    }
+    Some((original, workload))
+}
+
 /// A fault that should not occur once the flags are understood. It is reported anyway, because otherwise nothing would
 /// say why there are no files.
 fn beyond(found: String, expected: &str) -> Fault {
-    Fault { place: MANIFEST.to_owned(), found, expected: expected.to_owned(), can_be_left_out: false }
+    Fault { place: MANIFEST.to_owned(), found, expected: expected.to_owned(), leave_out: None }
 }
 
 /// Loads the configuration with the real loader. If it refuses a value, the fault names the flag of this value.
@@ -406,7 +406,9 @@ fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
     let file = File { name: file::NAME.to_owned(), text: text.to_owned() };
     match config::load(&Sources { file: Some(file), ..Sources::default() }, &sections()) {
         Ok(loaded) => {
-            report.notes.extend(loaded.warnings.iter().cloned());
+            for warning in &loaded.warnings {
+                report.notes.check(warning);
+            }
             Some(loaded)
         }
         Err(rejected) => {
@@ -416,7 +418,7 @@ fn load(text: &str, chosen: &[Chosen], report: &mut Report) -> Option<Loaded> {
                     place: format!("{}{}", fault.key, from.unwrap_or_default()),
                     found: fault.found,
                     expected: fault.allowed,
-                    can_be_left_out: false,
+                    leave_out: None,
                 });
             }
             None

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::found::NO_SIDECAR;
+use super::choice::NO_SIDECAR;
 use super::*;
 
 /// A node's pod: what its sidecars are told, and what comes out.
@@ -190,7 +190,7 @@ const SHAPES: &[Shape] = &[
         ),
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/pd.csi.storage.gke.io/csi.sock"),
-        listen: Some("[::]:18"),
+        listen: Some("127.0.0.1:18"),
         notes: &["a port that follows from the names of the driver", NO_SIDECAR],
     },
     Shape {
@@ -208,7 +208,7 @@ const SHAPES: &[Shape] = &[
         ),
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/cinder.csi.openstack.org/csi.sock"),
-        listen: Some("[::]:18"),
+        listen: Some("127.0.0.1:18"),
         notes: &[NEEDLESS],
     },
     Shape {
@@ -226,7 +226,7 @@ const SHAPES: &[Shape] = &[
         ),
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/rbd.csi.ceph.com/csi.sock"),
-        listen: Some("[::]:18"),
+        listen: Some("127.0.0.1:18"),
         notes: &["the sidecars ran as the user of their images, root"],
     },
     Shape {
@@ -295,7 +295,7 @@ const SHAPES: &[Shape] = &[
         ),
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/dobs.csi.digitalocean.com/csi.sock"),
-        listen: Some("[::]:18"),
+        listen: Some("127.0.0.1:18"),
         notes: &[NO_SIDECAR],
     },
     Shape {
@@ -331,7 +331,7 @@ const SHAPES: &[Shape] = &[
         ),
         liveness: None,
         roles: || path("/var/lib/kubelet/plugins/zfs-localpv/csi.sock"),
-        listen: Some("[::]:18"),
+        listen: Some("127.0.0.1:18"),
         notes: &[NO_SIDECAR],
     },
     Shape {
@@ -411,7 +411,7 @@ fn the_node_plugins_of_public_drivers_move_with_their_flags_and_notes() {
         };
         assert!(is_expected, "{driver}: {listen:?}");
         for part in shape.notes {
-            assert!(report.notes.iter().any(|note| note.contains(part)), "{driver}: {part}: {:#?}", report.notes);
+            assert!(report.notes.texts().any(|note| note.contains(part)), "{driver}: {part}: {:#?}", report.notes);
         }
         assert_eq!(files.rbac, "", "{driver}: no rights");
         let loaded = config::load(

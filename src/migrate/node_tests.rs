@@ -1,6 +1,6 @@
 //! The `DaemonSet` of a driver's node plugin.
 
-use super::found::NO_SIDECAR;
+use super::choice::NO_SIDECAR;
 use super::report::FlagFate;
 use super::*;
 
@@ -74,7 +74,7 @@ fn both_sidecars_of_a_node_become_roles_with_their_flags_and_without_rights() {
     assert_eq!(config["roles"]["registrar"], json!({ "kubeletRegistrationPath": path }));
     assert_eq!(config["csi"]["endpoint"], "/csi/csi.sock");
     assert_eq!(files.rbac, "", "no rights");
-    let notes = report.notes.join("\n");
+    let notes = report.notes.texts().collect::<Vec<_>>().join("\n");
     assert!(!notes.contains("leader election") && notes.contains("probeTimeout is 10s"), "{notes}");
     assert!(files.workload.contains("mountPath: /registration") && !files.workload.contains("liveness-probe"));
 }
@@ -84,8 +84,8 @@ fn n10_an_exec_probe_of_the_registrar_goes_with_it_and_the_flag_says_so() {
     let Outcome { report, files } = outcome();
     let workload = files.unwrap().workload;
     assert!(!workload.contains("kubelet-registration-probe") && workload.contains("path: /livez"), "{workload}");
-    let note = |note: &&String| note.starts_with("livenessProbe of node-driver-registrar");
-    assert!(report.notes.iter().find(note).unwrap().contains("goes with it"));
+    let note = |note: &&str| note.starts_with("livenessProbe of node-driver-registrar");
+    assert!(report.notes.texts().find(note).unwrap().contains("goes with it"));
     let mut lines = report.containers.iter().flat_map(|container| &container.flags);
     let mode = lines.find(|line| line.given == "--mode=registration").unwrap();
     assert_eq!(mode.fate, FlagFate::Dropped);
@@ -102,7 +102,7 @@ fn a_hook_that_runs_a_program_goes_because_the_image_has_none_and_others_stay() 
     );
     let workload = files.unwrap().workload;
     assert!(!workload.contains("lifecycle") && !workload.contains("rm -rf"), "{workload}");
-    let notes = report.notes.join("\n");
+    let notes = report.notes.texts().collect::<Vec<_>>().join("\n");
     for expected in [
         "lifecycle.preStop of node-driver-registrar is dropped: it runs `/bin/sh -c rm -rf /registration/demo-reg.sock /csi/csi.sock`",
         "the daemon removes its registration socket itself",
@@ -113,7 +113,7 @@ fn a_hook_that_runs_a_program_goes_because_the_image_has_none_and_others_stay() 
     }
     let Outcome { report, files } = hooked("{preStop: {sleep: {seconds: 5}}}");
     assert!(files.unwrap().workload.contains("seconds: 5"));
-    assert!(report.notes.contains(&"lifecycle.preStop of node-driver-registrar is kept".to_owned()));
+    assert!(report.notes.texts().any(|note| note == "lifecycle.preStop of node-driver-registrar is kept"));
 }
 
 #[test]
@@ -125,6 +125,7 @@ fn nothing_is_replaced_in_pods_of_windows_nodes_and_the_report_says_why() {
         "      nodeSelector: {kubernetes.io/os: windows}\n",
         "      nodeSelector: {beta.kubernetes.io/os: windows}\n",
         "      os: {name: windows}\n",
+        "      securityContext: {windowsOptions: {hostProcess: true}}\n",
         affinity,
     ] {
         let text = with(containers, &format!("{windows}{containers}"));
@@ -165,7 +166,7 @@ fn the_limit_of_an_old_livenessprobe_is_kept_and_a_probe_that_is_less_patient_is
     let probe = "livenessProbe: {httpGet: {path: /healthz, port: 9898}}";
     let told = |new: &str| {
         let notes = outcome_of(&with(probe, new)).report.notes;
-        notes.into_iter().find(|note| note.starts_with("the livenessProbe of driver has timeoutSeconds"))
+        notes.texts().find(|note| note.starts_with("the livenessProbe of driver has timeoutSeconds")).map(str::to_owned)
     };
     let note = told(probe).unwrap();
     assert!(note.contains("timeoutSeconds: 1 and roles.liveness.probeTimeout is 10s"), "{note}");
@@ -178,7 +179,7 @@ fn the_limit_of_an_old_livenessprobe_is_kept_and_a_probe_that_is_less_patient_is
 
 #[test]
 fn a_pod_without_go_sidecars_is_told_of_and_one_with_such_is_not() {
-    let is_told = |text: &str| outcome_of(text).report.notes.contains(&NO_SIDECAR.to_owned());
+    let is_told = |text: &str| outcome_of(text).report.notes.texts().any(|note| note == NO_SIDECAR);
     assert!(is_told(NODE));
     let volumes = "      volumes:\n";
     let monitor = "        - {name: m, image: x/csi-external-health-monitor-controller:v0.18.0, args: [--csi-address=/csi/csi.sock]}\n";

@@ -48,7 +48,7 @@ fn fault(stream: &Stream, at: usize, line: &str) -> Fault {
         found: line.trim().to_owned(),
         expected: "a manifest without placeholders: render it first (`helm template`, `kustomize build`, `envsubst`)"
             .to_owned(),
-        can_be_left_out: false,
+        leave_out: None,
     }
 }
 

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use super::notes::{Note, Notes, Weight};
+
 /// The report of one migration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -17,8 +19,8 @@ pub struct Report {
     pub containers: Vec<Container>,
     /// The other containers of the workload, which stay.
     pub beside: Vec<Beside>,
-    /// What else should be known.
-    pub notes: Vec<String>,
+    /// What else should be known, each with what it asks of the reader.
+    pub notes: Notes,
     /// What to do with the files, in order, and how to go back.
     pub next: Vec<String>,
     /// What must be fixed or decided first.
@@ -106,14 +108,52 @@ pub struct Fault {
     pub found: String,
     /// What would do.
     pub expected: String,
-    /// Whether `--lenient` goes on without it.
-    pub can_be_left_out: bool,
+    /// The name by which `--lenient` leaves it out; none: it cannot be left out.
+    pub leave_out: Option<String>,
+}
+
+/// Which of the undecided is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Lenient {
+    /// Nothing: it is a fault.
+    #[default]
+    Nothing,
+    /// Everything that can be.
+    Everything,
+    /// What has these names.
+    Named(Vec<String>),
+}
+
+impl Lenient {
+    /// Whether a fault is left out.
+    pub fn leaves_out(&self, fault: &Fault) -> bool {
+        let Some(name) = &fault.leave_out else { return false };
+        match self {
+            Self::Nothing => false,
+            Self::Everything => true,
+            Self::Named(names) => names.iter().any(|named| named.trim_start_matches('-') == name),
+        }
+    }
+}
+
+/// Names that the user leaves out, and nothing undecided has them: a mistyped one would leave nothing out.
+pub(super) fn unheeded(lenient: &Lenient, faults: &[Fault]) -> Option<Fault> {
+    let Lenient::Named(names) = lenient else { return None };
+    let known: Vec<&str> = faults.iter().filter_map(|fault| fault.leave_out.as_deref()).collect();
+    let unknown: Vec<&str> =
+        names.iter().map(|name| name.trim_start_matches('-')).filter(|name| !known.contains(name)).collect();
+    (!unknown.is_empty()).then(|| Fault {
+        place: "--lenient".to_owned(),
+        found: format!("{}, and nothing that is undecided has this name", unknown.join(" and ")),
+        expected: if known.is_empty() { "no --lenient".to_owned() } else { format!("names of {}", known.join(", ")) },
+        leave_out: None,
+    })
 }
 
 impl Report {
     /// Whether nothing is in the way.
-    pub fn is_clean(&self, lenient: bool) -> bool {
-        self.faults.iter().all(|fault| lenient && fault.can_be_left_out)
+    pub fn is_clean(&self, lenient: &Lenient) -> bool {
+        self.faults.iter().all(|fault| lenient.leaves_out(fault))
     }
 
     /// The faults for a terminal; empty if there are none.
@@ -126,8 +166,9 @@ impl Report {
         let count = self.faults.len();
         // Writing into a String cannot fail.
         let _ = writeln!(text, "the workload has {count} fault{}", if count == 1 { "" } else { "s" });
-        for Fault { place, found, expected, can_be_left_out } in &self.faults {
-            let lenient = if *can_be_left_out { "; --lenient goes on without" } else { "" };
+        for Fault { place, found, expected, leave_out } in &self.faults {
+            let lenient = leave_out.as_ref().map(|name| format!("; --lenient={name} goes on without"));
+            let lenient = lenient.unwrap_or_default();
             let _ = write!(text, "\n  {place}\n    found:    {found}\n    expected: {expected}{lenient}\n");
         }
         text
@@ -143,6 +184,15 @@ impl fmt::Display for Report {
             }
             writeln!(f)?;
         }
+        for weight in Weight::ALL {
+            let mut notes = self.notes.of(weight).peekable();
+            if notes.peek().is_some() {
+                writeln!(f, "\n{}", weight.title())?;
+            }
+            for note in notes {
+                writeln!(f, "  - {note}")?;
+            }
+        }
         for container in &self.containers {
             write!(f, "\n{container}")?;
         }
@@ -151,12 +201,6 @@ impl fmt::Display for Report {
         }
         for Beside { workload, name, why } in &self.beside {
             writeln!(f, "container {name} of {workload}: stays: {why}")?;
-        }
-        if !self.notes.is_empty() {
-            writeln!(f, "\nnotes")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "  - {note}")?;
         }
         if !self.next.is_empty() {
             writeln!(f, "\nnext")?;

@@ -19,6 +19,7 @@ use crate::process::duration;
 use crate::roles::sidecars::leads;
 
 use super::map::Setting;
+use super::notes::Notes;
 use super::report::Fault;
 use super::version::Release;
 
@@ -49,7 +50,7 @@ pub(super) struct Chosen {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settled {
     pub(super) chosen: Vec<Chosen>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Notes,
     pub(super) faults: Vec<Fault>,
 }
 
@@ -99,7 +100,7 @@ impl Settled {
             match must_agree {
                 Some(expected) => self.fault(key, both, expected),
                 None if key == "diagnostics.listen" => {}
-                None => self.notes.push(format!("{key}: {both}; the first one is used")),
+                None => self.notes.check(format!("{key}: {both}; the first one is used")),
             }
         }
         self.choose(key, setting.value.clone(), said(first, setting));
@@ -107,7 +108,8 @@ impl Settled {
 
     fn fault(&mut self, place: &str, found: String, expected: &str) {
         let (place, expected) = (place.to_owned(), expected.to_owned());
-        self.faults.push(Fault { place, found, expected, can_be_left_out: true });
+        let leave_out = Some(place.clone());
+        self.faults.push(Fault { place, found, expected, leave_out });
     }
 
     fn endpoint(&mut self, given: &[(&Source, &Setting)]) {
@@ -123,7 +125,7 @@ impl Settled {
                 "one socket: a daemon serves one driver; choose the sidecars of one with --socket PATH or --container \
                             NAME; a second run, on the workload.yaml of the first, moves those of the next driver"
                     .to_owned();
-            self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, can_be_left_out: false });
+            self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, leave_out: None });
         }
         self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
     }
@@ -143,7 +145,7 @@ impl Settled {
             .map(|source| source.container.as_str())
             .collect();
         if on.value == json!(true) && !without.is_empty() {
-            self.notes.push(format!(
+            self.notes.check(format!(
                 "leaderElection.enabled: {} had it off; it is on, the stricter, for all roles",
                 without.join(" and ")
             ));
@@ -173,7 +175,7 @@ impl Settled {
                 .iter()
                 .map(|source| format!("{} {}", source.container, set(source).map(duration::format).join("/")))
                 .collect();
-            self.notes.push(format!(
+            self.notes.know(format!(
                 "leaderElection.leaseDuration/renewDeadline/retryPeriod: {}; the strictest, of {}, counts",
                 told.join(", "),
                 strictest.container
@@ -190,7 +192,7 @@ impl Settled {
             for (key, value) in setting.value.as_object().into_iter().flatten() {
                 let there = labels.entry(key.clone()).or_insert_with(|| value.clone());
                 if there != value {
-                    self.notes.push(format!(
+                    self.notes.check(format!(
                         "leaderElection.labels: {} says {key}: {value}, another sidecar {there}; the latter is used",
                         source.container
                     ));
@@ -214,7 +216,7 @@ impl Settled {
         };
         if given.iter().any(|(_, other)| other.value != setting.value) {
             let all = given.iter().map(|(source, setting)| said(source, setting)).collect::<Vec<_>>().join(", ");
-            self.notes.push(format!("{key}: {all}; the most verbose is used"));
+            self.notes.know(format!("{key}: {all}; the most verbose is used"));
         }
         self.choose(key, setting.value.clone(), said(source, setting));
     }
@@ -238,7 +240,7 @@ pub(super) fn two_namespaces(sources: &[Source], own: Option<&str>) -> Option<Fa
         found: format!("{} has its Lease in {place}, and {} in the pod's own namespace", with.container, without.container),
         expected: "one namespace for all Leases: set --leader-election-namespace of all to the same, and let it roll out, before the move"
             .to_owned(),
-        can_be_left_out: true,
+        leave_out: Some(key.to_owned()),
     })
 }
 
@@ -292,7 +294,7 @@ mod tests {
             source("r", "node-driver-registrar", &[]),
         ]);
         assert_eq!(value(&settled, "leaderElection.leaseDuration"), Some(json!("2m17s")));
-        assert_eq!(settled.notes, Vec::<String>::new());
+        assert_eq!(settled.notes, Notes::default());
     }
 
     #[test]
@@ -304,10 +306,10 @@ mod tests {
         ];
         let settled = both(&slow, &[]);
         assert_eq!(ELECTION.map(|(key, _)| value(&settled, key)), ["15s", "10s", "5s"].map(|time| Some(json!(time))));
-        assert!(settled.notes[0].contains("of provisioner"), "{:?}", settled.notes);
+        assert!(settled.notes.texts().any(|note| note.contains("of provisioner")), "{:?}", settled.notes);
         let settled = both(&slow, &slow);
         assert_eq!(value(&settled, "leaderElection.leaseDuration"), Some(json!("2m17s")));
-        assert_eq!(settled.notes, Vec::<String>::new());
+        assert_eq!(settled.notes, Notes::default());
     }
 
     #[test]
@@ -315,7 +317,7 @@ mod tests {
         let enabled = |on: bool| [("leaderElection.enabled", json!(on))];
         let settled = both(&enabled(false), &enabled(true));
         assert_eq!(value(&settled, "leaderElection.enabled"), Some(json!(true)));
-        assert!(settled.notes[0].contains("attacher had it off"), "{:?}", settled.notes);
+        assert!(settled.notes.texts().any(|note| note.contains("attacher had it off")), "{:?}", settled.notes);
         assert_eq!(value(&both(&enabled(false), &enabled(false)), "leaderElection.enabled"), Some(json!(false)));
         assert_eq!(value(&both(&[], &[]), "leaderElection.enabled"), None, "the default is on");
     }
@@ -328,7 +330,7 @@ mod tests {
             ("kubernetes.kubeconfig", "/a", "/b", true),
         ] {
             let settled = both(&[(key, json!(one))], &[(key, json!(two))]);
-            let faults: Vec<_> = settled.faults.iter().map(|f| (f.place.as_str(), f.can_be_left_out)).collect();
+            let faults: Vec<_> = settled.faults.iter().map(|f| (f.place.as_str(), f.leave_out.is_some())).collect();
             assert_eq!(faults, [(key, can_be_left_out)]);
             assert_eq!(both(&[(key, json!(one))], &[(key, json!(one))]).faults, vec![]);
         }

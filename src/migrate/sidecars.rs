@@ -6,10 +6,10 @@
 
 use serde_yaml::Value;
 
-use super::container::CONTAINER;
-use super::document::{string, strings};
+use super::document::{self, Document, string, strings};
 use super::flags::{self, Given};
 use super::known::{Known, named, of_image};
+use super::replaced::CONTAINER;
 use super::version;
 use super::wrapped;
 use crate::config::flags::SHARED;
@@ -164,12 +164,17 @@ pub(super) fn beside(container: &Value) -> String {
     hint(container).unwrap_or_else(|| why(container).to_owned())
 }
 
+/// Why the controllers stay that work for all drivers.
+pub(super) const OF_ALL_DRIVERS: &str =
+    "it serves all drivers of the cluster, and is no sidecar of one: no role does its work";
+
 fn why(container: &Value) -> &'static str {
     let image = version::parts(string(container, "image").unwrap_or_default()).0;
     let arguments = arguments(container);
     let named = |word: &str| image.contains(word);
-    if named("snapshot-controller") {
-        "snapshot-controller serves all drivers of the cluster, and is no sidecar of one"
+    let is_of_all = ["snapshot-controller", "snapshot-validation-webhook", "snapshot-conversion-webhook"];
+    if is_of_all.iter().any(|word| named(word)) {
+        OF_ALL_DRIVERS
     } else if named("kube-rbac-proxy") || arguments.iter().any(|argument| flag_name(argument) == Some("upstream")) {
         "it guards a port; a note says if that port closes"
     } else if string(container, "name").is_some_and(|name| name.starts_with(CONTAINER)) {
@@ -181,10 +186,27 @@ fn why(container: &Value) -> &'static str {
     }
 }
 
+/// The `ConfigMap`s with settings of sidecars, each with the first of its keys: an operator such as Rook's makes the sidecars from them.
+pub(super) fn settings(documents: &[Document]) -> Vec<(String, String)> {
+    let words = upper_words();
+    let first = |object: &Value| {
+        let keys = object.get("data").and_then(Value::as_mapping)?.keys().filter_map(Value::as_str);
+        let key = keys.into_iter().find(|key| words.iter().any(|word| key.contains(word.as_str())))?;
+        let name = object.get("metadata").and_then(|metadata| string(metadata, "name")).unwrap_or_default();
+        Some((format!("ConfigMap {name}"), key.to_owned()))
+    };
+    let objects = documents.iter().flat_map(document::objects);
+    objects.filter(|object| string(object, "kind") == Some("ConfigMap")).filter_map(first).collect()
+}
+
+/// The words by which sidecars are called, as variables have them: `CSI_PROVISIONER`.
+fn upper_words() -> Vec<String> {
+    Known::all().flat_map(|known| known.signs().words).map(|word| word.to_uppercase().replace('-', "_")).collect()
+}
+
 /// The variable from which a program makes sidecars, as Longhorn's and Rook's operators do: it holds a sidecar's image.
 pub(super) fn maker(containers: &[Value]) -> Option<String> {
-    let words: Vec<String> =
-        Known::all().flat_map(|known| known.signs().words).map(|word| word.to_uppercase().replace('-', "_")).collect();
+    let words = upper_words();
     let list = |container: &Value| container.get("env").and_then(Value::as_sequence).cloned().unwrap_or_default();
     let names = containers.iter().flat_map(list).filter_map(|entry| string(&entry, "name").map(str::to_owned));
     names.into_iter().find(|name| name.ends_with("IMAGE") && words.iter().any(|word| name.contains(word)))
@@ -202,7 +224,7 @@ fn flag_name(argument: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::NO_SIDECAR;
+    use super::super::choice::NO_SIDECAR;
     use super::super::migrate;
     use super::super::tests::{attacher, wanted};
     use super::*;
@@ -292,7 +314,7 @@ mod tests {
         let report = migrate(&wanted(&beside)).report;
         let why = &report.beside.iter().find(|one| one.name == "foo").unwrap().why;
         assert!(why.starts_with("its flags are those of csi-provisioner, "), "{why}");
-        assert!(!report.notes.iter().any(|note| note == NO_SIDECAR), "{report}");
+        assert!(!report.notes.texts().any(|note| note == NO_SIDECAR), "{report}");
 
         let outcome = migrate(&wanted(&beside.replace("csi-attacher", "bar")));
         let [fault] = outcome.report.faults.as_slice() else { panic!("{}", outcome.faults_text()) };

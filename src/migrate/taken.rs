@@ -4,59 +4,132 @@ use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
-use super::container;
 use super::document::{string, strings};
 use super::found::Found;
+use super::replaced;
+use super::settle::Source;
+
+/// A port that a container which is replaced declares.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Declared<'a> {
+    /// The container.
+    pub(super) container: &'a str,
+    /// The port.
+    pub(super) port: u16,
+    /// The entry as it is written.
+    pub(super) entry: &'a Value,
+}
+
+impl Declared<'_> {
+    /// Whether it is a port of TCP, on which the sidecars listen.
+    pub(super) fn is_tcp(&self) -> bool {
+        string(self.entry, "protocol").is_none_or(|protocol| protocol == "TCP")
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> Option<&str> {
+        string(self.entry, "name")
+    }
+}
+
+/// A text with a port in a container that stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Naming<'a> {
+    /// The container.
+    pub(super) container: &'a str,
+    /// The argument or the variable.
+    pub(super) text: String,
+    /// Whether it is an address of this pod that the container asks, as kube-rbac-proxy's upstream is.
+    pub(super) asks: bool,
+}
 
 impl Found {
-    /// The ports of the containers that are replaced, declared or listened on.
-    pub(super) fn ports(&self) -> BTreeSet<(String, u16)> {
-        let declared = self.replaced();
-        let declared = container::ports(&declared).map(|(name, port, _)| (name.to_owned(), port)).collect::<Vec<_>>();
-        let listened = self.sources.iter().flat_map(|source| {
-            let listens = source.settings.iter().filter(|setting| setting.key == "diagnostics.listen");
-            listens.filter_map(|setting| Some((source.container.clone(), of_text(setting.value.as_str()?)?)))
-        });
-        declared.into_iter().chain(listened).collect()
+    /// The ports on which the sidecars that are replaced listen, each with its container.
+    pub(super) fn listened(&self) -> BTreeSet<(String, u16)> {
+        let of_source = |source: &Source| {
+            let port = |key: &str| {
+                let told = source.settings.iter().rev().find(|setting| setting.key == key)?;
+                of_text(told.value.as_str()?)
+            };
+            let probes = source.sidecar.probes.iter().filter_map(|probe| port(probe.key).or(probe.usual));
+            let ports: Vec<u16> = port("diagnostics.listen").into_iter().chain(probes).collect();
+            ports.into_iter().map(|port| (source.container.clone(), port)).collect::<Vec<_>>()
+        };
+        self.sources.iter().flat_map(of_source).collect()
+    }
+
+    /// The ports that the containers which are replaced declare, in their order. What none of them listens on, another program of the
+    /// pod may serve.
+    pub(super) fn declared(&self) -> Vec<Declared<'_>> {
+        let containers = self.places.iter().filter_map(|place| self.workload.containers().get(*place));
+        containers
+            .flat_map(|container| {
+                let name = string(container, "name").unwrap_or_default();
+                let entries = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
+                entries.filter_map(move |entry| {
+                    Some(Declared { container: name, port: number(entry.get("containerPort")?)?, entry })
+                })
+            })
+            .collect()
     }
 
     /// The container that stays and declares this port, where the ports of the pod are the node's.
     pub(super) fn declaring_on_node(&self, port: u16) -> Option<&str> {
-        let declares = |container: &&Value| container::declared(container).any(|(declared, _)| declared == port);
-        let other = self.stays().filter(|_| container::uses_host_network(&self.workload.pod)).find(declares)?;
+        let declares = |container: &&Value| replaced::declared(container).any(|(declared, _)| declared == port);
+        let other = self.stays().filter(|_| replaced::uses_host_network(&self.workload.pod)).find(declares)?;
         string(other, "name")
     }
 
-    /// The ports that the containers that stay have, or name.
+    /// The ports that the containers that stay have, or name, and those that the sidecars declare without listening on them.
     pub(super) fn taken_ports(&self) -> BTreeSet<u16> {
-        self.stays().flat_map(of_container).collect()
+        let listened = self.listened();
+        let is_listened = |port: u16| listened.iter().any(|(_, other)| *other == port);
+        let of_others = self.declared().into_iter().map(|declared| declared.port).filter(|port| !is_listened(*port));
+        self.stays().flat_map(of_container).chain(of_others).collect()
     }
 
     /// The ports that the pod has, or names, on its node: all on the host's network, else those that it declares there.
     pub(super) fn node_ports(&self) -> BTreeSet<u16> {
         let lists = ["containers", "initContainers"].map(|key| self.workload.pod.get(key).and_then(Value::as_sequence));
         let containers = lists.into_iter().flatten().flatten();
-        if container::uses_host_network(&self.workload.pod) {
+        if replaced::uses_host_network(&self.workload.pod) {
             return containers.flat_map(of_container).collect();
         }
         containers.flat_map(on_node).collect()
     }
 
-    /// The containers that stay and have one of these ports in an argument or a variable: they forward to it, as kube-rbac-proxy
-    /// does, or ask it.
-    pub(super) fn naming(&self, port: u16) -> Vec<&str> {
-        let bare = |container: &Value| {
-            let mut bare = container.clone();
-            for key in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
-                if let Some(fields) = bare.as_mapping_mut() {
-                    fields.remove(key);
-                }
-            }
-            bare
+    /// The arguments and the variables of containers that stay in which a port stands that they do not listen on themselves: they
+    /// forward to it, as kube-rbac-proxy does, or ask it.
+    pub(super) fn naming(&self, port: u16) -> Vec<Naming<'_>> {
+        let texts = |container: &Value| {
+            let variables = container.get("env").and_then(Value::as_sequence).into_iter().flatten();
+            let variable = |entry: &Value| Some(format!("{}={}", string(entry, "name")?, string(entry, "value")?));
+            let arguments = [strings(container, "command"), strings(container, "args")].concat();
+            arguments.into_iter().chain(variables.filter_map(variable)).collect::<Vec<_>>()
         };
-        let naming = self.stays().filter(|container| of_container(&bare(container)).contains(&port));
-        naming.filter_map(|container| string(container, "name")).collect()
+        let is_it = |text: &String| {
+            let value = text.split_once('=').map(|(_, value)| value);
+            (of_text(text) == Some(port) || value.and_then(|value| value.parse().ok()) == Some(port)) && !listens(text)
+        };
+        self.stays()
+            .flat_map(|container| {
+                let name = string(container, "name").unwrap_or_default();
+                let naming = texts(container).into_iter().filter(is_it);
+                naming.map(move |text| Naming { container: name, asks: asks(&text), text }).collect::<Vec<_>>()
+            })
+            .collect()
     }
+}
+
+/// Whether a text is a flag or a variable with the address on which its own program listens.
+fn listens(text: &str) -> bool {
+    let name = text.split('=').next().unwrap_or(text).to_lowercase();
+    ["listen", "bind", "serve"].iter().any(|word| name.contains(word))
+}
+
+/// Whether a text is an address of this pod that its program asks.
+fn asks(text: &str) -> bool {
+    ["://", "upstream", "127.0.0.1", "localhost", "[::1]"].iter().any(|part| text.contains(part))
 }
 
 /// All of them. A number that is no port does no harm: it is not chosen, that is all.

@@ -29,7 +29,7 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
     ] {
         assert_eq!(config.pointer(pointer).and_then(serde_json::Value::as_str), time, "{pointer}: {config}");
     }
-    assert!(report.notes.iter().any(|note| note.starts_with("roles.provisioner.timeout is 10h and the pod's")));
+    assert!(report.notes.texts().any(|note| note.starts_with("roles.provisioner.timeout is 10h and the pod's")));
 }
 
 /// The precedence of csi-resizer 2.3: resizer spec 1.3.
@@ -54,7 +54,7 @@ fn an_expansion_and_a_modification_keep_the_deadline_that_counted() {
         let notes = report.containers[0].flags.iter().map(|line| &*line.note);
         let without_effect = notes.filter(|note| *note == "without effect there: --timeout overrules it").count();
         assert_eq!(without_effect, overruled, "{arguments}: {report}");
-        let is_told = report.notes.iter().any(|note| note.contains("terminationGracePeriodSeconds 30: raise it"));
+        let is_told = report.notes.texts().any(|note| note.contains("terminationGracePeriodSeconds 30: raise it"));
         assert_eq!(is_told, is_long, "{arguments}: {report}");
     }
 }
@@ -82,7 +82,7 @@ fn the_defaults_of_the_sidecars_version_are_kept() {
     ] {
         assert_eq!(topology(image, arguments), expected, "{image}{arguments}");
         let report = moved(image, arguments).1;
-        let is_unsure = report.notes.iter().any(|note| note.contains("the version is not known"));
+        let is_unsure = report.notes.texts().any(|note| note.contains("the version is not known"));
         assert_eq!(is_unsure, image.contains("latest") || image.contains("ose-"), "{image}: {:?}", report.notes);
     }
 }
@@ -137,9 +137,9 @@ fn the_user_may_say_the_version() {
         let config = config.unwrap_or_else(|| panic!("{}", report.faults_text()));
         let found = config.pointer("/roles/provisioner/topology").and_then(serde_json::Value::as_bool);
         assert_eq!(found, topology, "{image} {assumed:?}");
-        let is_unsure = report.notes.iter().any(|note| note.contains("the version is not known"));
+        let is_unsure = report.notes.texts().any(|note| note.contains("the version is not known"));
         assert_eq!(is_unsure, assumed.is_empty(), "{:?}", report.notes);
-        let is_told = report.notes.iter().any(|note| note.contains("as --assume says, whatever the image's tag is"));
+        let is_told = report.notes.texts().any(|note| note.contains("as --assume says, whatever the image's tag is"));
         assert_eq!(is_told, !assumed.is_empty(), "{:?}", report.notes);
     }
     let (config, report) = moved(&digest, &[("csi-atacher", "4.0")]);
@@ -180,7 +180,7 @@ fn flags_that_a_version_does_not_know_are_told() {
     ] {
         let Outcome { report, files } = migrate(&wanted(&one(&format!("x/{image}"), arguments)));
         assert!(files.is_some(), "{image}{arguments}: {}", report.faults_text());
-        let notes: Vec<&String> = report.notes.iter().filter(|note| note.contains("does not know")).collect();
+        let notes: Vec<&str> = report.notes.texts().filter(|note| note.contains("does not know")).collect();
         assert_eq!(notes.len(), usize::from(told.is_some()), "{image}{arguments}: {notes:?}");
         assert!(told.is_none_or(|told| notes[0].contains(told)), "{image}{arguments}: {notes:?}");
     }
@@ -281,7 +281,7 @@ fn what_the_kubelet_does_with_the_container_is_kept_and_a_proxy_is_told() {
         assert!(workload.contains(kept), "{kept} in\n{workload}");
     }
     assert!(
-        report.notes.iter().any(|note| note.starts_with("env: HTTPS_PROXY is copied: as the sidecars")),
+        report.notes.texts().any(|note| note.starts_with("env: HTTPS_PROXY is copied: as the sidecars")),
         "{:?}",
         report.notes
     );

@@ -23,5 +23,11 @@ pub(super) fn is_windows(pod: &Value) -> bool {
             is_os && string(one, "operator") == Some("In") && strings(one, "values") == ["windows"]
         })
     };
-    selected || named || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(wants))
+    let is_process = |context: Option<&Value>| {
+        context.and_then(|it| it.get("windowsOptions")?.get("hostProcess")?.as_bool()) == Some(true)
+    };
+    let containers = pod.get("containers").and_then(Value::as_sequence).into_iter().flatten();
+    let runs = is_process(pod.get("securityContext"))
+        || containers.into_iter().any(|container| is_process(container.get("securityContext")));
+    selected || named || runs || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(wants))
 }

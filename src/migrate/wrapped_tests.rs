@@ -1,4 +1,4 @@
-use super::found::NO_SIDECAR;
+use super::choice::NO_SIDECAR;
 use super::report::Report;
 use super::tests::{attacher, wanted};
 use super::{Outcome, migrate};
@@ -16,7 +16,7 @@ fn container(fields: &str) -> String {
 }
 
 fn says_that_none_is_left(report: &Report) -> bool {
-    report.notes.iter().any(|note| note == NO_SIDECAR)
+    report.notes.texts().any(|note| note == NO_SIDECAR)
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_rbac_stays_while_another_workload_of_the_files_has_sidecars() {
         wanted.workload = Some("deployment/d".to_owned());
         let report = migrate(&wanted).report;
         let told = "sidecars stay in DaemonSet n/node: keep the RBAC that they use";
-        assert_eq!(report.notes.iter().any(|one| one == told), stays, "{container}: {report}");
+        assert_eq!(report.notes.texts().any(|one| one == told), stays, "{container}: {report}");
         assert_eq!(says_that_none_is_left(&report), !stays, "{container}: {report}");
     }
 }

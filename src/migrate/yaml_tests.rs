@@ -66,7 +66,7 @@ fn a_manifest_in_a_style_of_yaml_1_1_is_moved() {
     assert_eq!(driver["args"][0], "-");
     assert_eq!(driver["command"], yaml::read("[two]").unwrap(), "as kubectl sends it");
     let told = "d.yaml:122: the key command stands twice in one mapping; kubectl takes the last one, and so does this";
-    assert!(report.notes.iter().any(|note| note == told), "{report}");
+    assert!(report.notes.texts().any(|note| note == told), "{report}");
 }
 
 #[test]

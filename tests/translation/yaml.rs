@@ -192,8 +192,12 @@ fn manifests_and_their_migrations_are_read_alike() {
         }
         let name = path.display().to_string();
         let manifests = vec![Manifest { name, text: text.clone() }];
-        let wanted =
-            Wanted { manifests, driver: Some("demo.csi.example.com".to_owned()), lenient: true, ..Wanted::default() };
+        let wanted = Wanted {
+            manifests,
+            driver: Some("demo.csi.example.com".to_owned()),
+            lenient: csi_control_plane::migrate::report::Lenient::Everything,
+            ..Wanted::default()
+        };
         documents.extend(text.split("\n---").map(str::to_owned));
         if let Some(files) = migrate(&wanted).files {
             documents.extend(

@@ -9,7 +9,7 @@ use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, Sidecar, Signs};
+use crate::config::sidecar::{Gate, RELEASED_AT_EXIT, Sidecar, Signs};
 
 /// csi-attacher.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -18,7 +18,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     roles: &[super::NAME, "reconciler"],
     flags: FLAGS,
     gates: &[Gate { name: "MutableCSINodeAllocatableCount", key: "roles.attacher.errorCodes" }],
-    locked_gates: &[],
+    locked_gates: &[RELEASED_AT_EXIT],
     timeout: Duration::from_secs(15),
     defaults: DEFAULTS,
     changes: CHANGES,

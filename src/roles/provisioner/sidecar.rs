@@ -10,7 +10,7 @@ use crate::config::defaults::{Kept, OldDefault, Version, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Advice, Gate, LockedGate, MadeAnew, Moved, Return, Sidecar, Signs};
+use crate::config::sidecar::{Advice, Gate, LockedGate, MadeAnew, Moved, RELEASED_AT_EXIT, Return, Sidecar, Signs};
 
 use super::names;
 
@@ -26,16 +26,16 @@ pub const SIDECAR: Sidecar = Sidecar {
     gates: &[
         Gate { name: "Topology", key: "roles.provisioner.topology" },
         Gate { name: "CrossNamespaceVolumeDataSource", key: "roles.provisioner.crossNamespaceSources" },
+        Gate { name: "HonorPVReclaimPolicy", key: "roles.provisioner.honorReclaimPolicy" },
+        Gate { name: "VolumeAttributesClass", key: "roles.provisioner.attributesClasses" },
     ],
     locked_gates: &[
+        RELEASED_AT_EXIT,
         LockedGate {
-            name: "HonorPVReclaimPolicy",
-            why: "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete, and nothing \
-                  switches that off here",
-        },
-        LockedGate {
-            name: "VolumeAttributesClass",
-            why: "a new claim that names a VolumeAttributesClass gets its parameters, and nothing switches that off here",
+            name: "CSINodeExpandSecret",
+            why: "always on here, as in Kubernetes since 1.29: a PersistentVolume names the secret for its expansion on a node, if its \
+                  class does",
+            matters: false,
         },
     ],
     timeout: Duration::from_secs(10),
@@ -56,6 +56,7 @@ pub const SIDECAR: Sidecar = Sidecar {
 const RETURNS: &[Return] = &[
     Return {
         before: None,
+        unless_off: None,
         why: "until the journal is empty: csi-provisioner does not read it, and the volume that the driver is creating for a deleted \
               claim would be leaked",
         first: Some(
@@ -70,6 +71,7 @@ const RETURNS: &[Return] = &[
     },
     Return {
         before: Some(Version(3, 1)),
+        unless_off: Some("honorReclaimPolicy"),
         why: "csi-provisioner before v3.1 never removes this finalizer: a PersistentVolume that has it would stay for ever once it is \
               deleted",
         first: None,
@@ -125,10 +127,7 @@ const DEFAULTS: &[OldDefault] = &[
     },
     OldDefault {
         flag: "--feature-gates=HonorPVReclaimPolicy",
-        kept: Kept::Never(
-            "a PersistentVolume that is deleted before its claim takes its volume with it, if its policy is Delete; for this each \
-             PersistentVolume gets the finalizer external-provisioner.volume.kubernetes.io/finalizer",
-        ),
+        kept: Kept::Key("roles.provisioner.honorReclaimPolicy"),
         values: &[
             since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
             since(5, 0, Gated(true), "external-provisioner CHANGELOG-5.0"),
@@ -136,7 +135,7 @@ const DEFAULTS: &[OldDefault] = &[
     },
     OldDefault {
         flag: "--feature-gates=VolumeAttributesClass",
-        kept: Kept::Never("a new claim that names a VolumeAttributesClass gets its parameters"),
+        kept: Kept::Key("roles.provisioner.attributesClasses"),
         values: &[
             since(0, 0, Gated(false), "external-provisioner CHANGELOG-4.0"),
             since(6, 0, Gated(true), "external-provisioner CHANGELOG-6.0"),
@@ -284,7 +283,7 @@ const FLAGS: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`; `ReleaseLeaderElectionOnExit` and `CSINodeExpandSecret` are always on; so is `HonorPVReclaimPolicy`, which can't be switched off, and `VolumeAttributesClass`, too: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it",
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`, `HonorPVReclaimPolicy` is `roles.provisioner.honorReclaimPolicy`, `VolumeAttributesClass` is `roles.provisioner.attributesClasses`: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it; `ReleaseLeaderElectionOnExit` and `CSINodeExpandSecret` are always on",
     ),
     flag("provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name"),
 ];

@@ -8,7 +8,7 @@ use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, LockedGate, Sidecar, Signs};
+use crate::config::sidecar::{Gate, LockedGate, RELEASED_AT_EXIT, Sidecar, Signs};
 
 /// csi-resizer.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -23,10 +23,14 @@ pub const SIDECAR: Sidecar = Sidecar {
         Gate { name: "VolumeAttributesClass", key: "roles.resizer.modify" },
         Gate { name: "AnnotateFsResize", key: "roles.resizer.annotatePreResize" },
     ],
-    locked_gates: &[LockedGate {
-        name: "RecoverVolumeExpansionFailure",
-        why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34",
-    }],
+    locked_gates: &[
+        RELEASED_AT_EXIT,
+        LockedGate {
+            name: "RecoverVolumeExpansionFailure",
+            why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34",
+            matters: true,
+        },
+    ],
     timeout: Duration::from_secs(10),
     defaults: DEFAULTS,
     changes: CHANGES,

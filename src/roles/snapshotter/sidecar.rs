@@ -8,7 +8,7 @@ use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
-use crate::config::sidecar::{Gate, Sidecar, Signs};
+use crate::config::sidecar::{Gate, RELEASED_AT_EXIT, Sidecar, Signs};
 
 /// csi-snapshotter.
 pub const SIDECAR: Sidecar = Sidecar {
@@ -20,7 +20,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     roles: &[super::NAME],
     flags: FLAGS,
     gates: &[Gate { name: "CSIVolumeGroupSnapshot", key: "roles.snapshotter.groupSnapshots" }],
-    locked_gates: &[],
+    locked_gates: &[RELEASED_AT_EXIT],
     // Of the calls that `csi.timeout` is for here. Its own `--timeout` is the deadline of the two long calls.
     timeout: Duration::from_secs(15),
     defaults: DEFAULTS,
