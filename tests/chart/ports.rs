@@ -54,12 +54,15 @@ fn named(rendered: &Rendered, kind: &str) -> Named {
 
 #[test]
 fn controller_and_node_plugin_have_two_ports_of_the_node_and_all_that_names_them_follows() {
-    let rendered = changed(|it| it["monitoring"] = json!({"serviceMonitor": {"enabled": true}})).unwrap();
+    let rendered =
+        changed(|it| it["monitoring"] = json!({"serviceMonitor": {"enabled": true}, "podMonitor": {"enabled": true}}))
+            .unwrap();
     let mut ports = BTreeSet::new();
     for kind in ["Deployment", "DaemonSet"] {
         let Named { declared, config, driver } = named(&rendered, kind);
         let port = declared["hostPort"].as_u64().unwrap();
         assert!((28000..29000).contains(&port) && declared["containerPort"] == port, "{kind}: {declared}");
+        // A Prometheus is to reach both.
         let address = format!("[::]:{port}");
         assert_eq!(
             (&config["diagnostics"]["listen"], &config["roles"]["liveness"]["listen"]),
@@ -73,13 +76,45 @@ fn controller_and_node_plugin_have_two_ports_of_the_node_and_all_that_names_them
         ports.insert(port);
     }
     assert_eq!(ports.len(), 2, "no node could run both pods");
-    let told = helm::notes(&values());
+    let mut open = values();
+    open["monitoring"] = json!({"podMonitor": {"enabled": true}});
+    let told = helm::notes(&open);
     assert!(
         ports.iter().all(
             |port| told.contains(&format!("[::]:{port} of ")) || told.contains(&format!("port {port} of its node"))
         ),
         "{told}"
     );
+}
+
+#[test]
+fn a_node_plugin_opens_no_port_of_its_node_to_others_and_its_probes_name_the_host() {
+    let rendered = changed(|_| {}).unwrap();
+    for (kind, address, host) in [("Deployment", "[::]", None), ("DaemonSet", "127.0.0.1", Some("127.0.0.1"))] {
+        let Named { declared, config, driver } = named(&rendered, kind);
+        let port = declared["hostPort"].as_u64().unwrap();
+        let listen = format!("{address}:{port}");
+        assert_eq!(config["diagnostics"]["listen"], listen, "{kind}");
+        assert_eq!(config["roles"]["liveness"]["listen"], listen, "{kind}");
+        let host = host.map_or(Value::Null, Value::from);
+        assert_eq!(driver["livenessProbe"]["httpGet"]["host"], host, "{kind}");
+        let spec = &rendered.one(kind)["spec"]["template"]["spec"];
+        let daemon =
+            spec["containers"].as_array().unwrap().iter().find(|it| it["name"] == "csi-control-plane").unwrap();
+        for probe in ["livenessProbe", "readinessProbe"] {
+            assert_eq!(daemon[probe]["httpGet"]["host"], host, "{kind} {probe}");
+        }
+    }
+    let wide = changed(|it| it["node"]["config"] = json!({"diagnostics": {"listen": "0.0.0.0:9000"}})).unwrap();
+    let Named { config, driver, .. } = named(&wide, "DaemonSet");
+    assert_eq!(config["roles"]["liveness"]["listen"], "0.0.0.0:9000");
+    assert_eq!(driver["livenessProbe"]["httpGet"]["host"], Value::Null, "as the values say");
+    // With a network of its own, a pod's loopback is out of the kubelet's reach.
+    let refused = changed(|it| {
+        it["node"]["hostNetwork"] = false.into();
+        it["node"]["config"] = json!({"diagnostics": {"listen": "127.0.0.1:9000"}});
+    });
+    assert!(refused.err().unwrap().contains("the liveness probe would fail"));
 }
 
 #[test]

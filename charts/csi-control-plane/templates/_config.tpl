@@ -41,7 +41,7 @@
 {{- $_ := set $config "leaderElection" $election -}}
 {{- end -}}
 {{- if .Values.hostNetwork -}}
-{{- $address := include "csi-control-plane.hostPort" . | printf "[::]:%s" -}}
+{{- $address := include "csi-control-plane.hostAddress" . -}}
 {{- $diagnostics := get $config "diagnostics" | default dict -}}
 {{- if not (hasKey $diagnostics "listen") -}}{{- $_ := set $diagnostics "listen" $address -}}{{- end -}}
 {{- $_ := set $config "diagnostics" $diagnostics -}}

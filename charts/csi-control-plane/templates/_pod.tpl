@@ -13,6 +13,7 @@ checksum/csi-control-plane: {{ include "csi-control-plane.fixed" . | sha256sum |
 {{- include "csi-control-plane.complete" . -}}
 {{- include "csi-control-plane.validate" . -}}
 {{- $port := include "csi-control-plane.port" . -}}
+{{- $host := include "csi-control-plane.listen" . | include "csi-control-plane.loopback" -}}
 name: csi-control-plane
 image: {{ include "csi-control-plane.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy | quote }}
@@ -33,12 +34,12 @@ env:
 ports:
   - {name: diagnostics, containerPort: {{ $port }}{{ if .Values.hostNetwork }}, hostPort: {{ $port }}{{ end }}, protocol: TCP}
 livenessProbe:
-  httpGet: {path: /livez, port: diagnostics}
+  httpGet: {path: /livez, port: diagnostics{{ with $host }}, host: {{ . | quote }}{{ end }}}
   {{- with .Values.probes.liveness }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 readinessProbe:
-  httpGet: {path: /readyz, port: diagnostics}
+  httpGet: {path: /readyz, port: diagnostics{{ with $host }}, host: {{ . | quote }}{{ end }}}
   {{- with .Values.probes.readiness }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

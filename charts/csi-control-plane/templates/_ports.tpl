@@ -7,6 +7,19 @@ that two releases on one node differ (but for a chance of one in 500), and the c
 {{- add 28000 (mul 2 $pair) (ternary 1 0 (eq .Values.mode "node")) -}}
 {{- end -}}
 
+{{/* Where a pod on the host's network listens: the node plugin on its node alone, since only the kubelet there asks it, unless a Prometheus
+is to reach it. */}}
+{{- define "csi-control-plane.hostAddress" -}}
+{{- $isOpen := or (ne .Values.mode "node") (eq "true" (toString .Values.monitoring.podMonitor.enabled)) -}}
+{{- include "csi-control-plane.hostPort" . | printf (ternary "[::]:%s" "127.0.0.1:%s" $isOpen) -}}
+{{- end -}}
+
+{{/* The host of an address, if only the node itself reaches it: a probe of a pod on the host's network has to name it, because the kubelet
+asks the node's own address otherwise. */}}
+{{- define "csi-control-plane.loopback" -}}
+{{- if regexMatch "^(127[.]|\\[::1\\])" . -}}{{- regexReplaceAll ":[0-9]+$" . "" | trimAll "[]" -}}{{- end -}}
+{{- end -}}
+
 {{/* The port at which the role liveness answers the probe of the driver's container; empty if the role is not enabled. */}}
 {{- define "csi-control-plane.livenessPort" -}}
 {{- include "csi-control-plane.complete" . -}}
@@ -26,7 +39,9 @@ declared port, ask it, and a declared port 9808 goes, because the daemon's conta
 {{- define "csi-control-plane.followLiveness" -}}
 {{- if include "csi-control-plane.choosesLiveness" . -}}
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
-{{- $port := include "csi-control-plane.at" (dict "in" $config "key" "roles.liveness.listen") | regexFind "[0-9]+$" | int -}}
+{{- $address := include "csi-control-plane.at" (dict "in" $config "key" "roles.liveness.listen") -}}
+{{- $port := $address | regexFind "[0-9]+$" | int -}}
+{{- $host := include "csi-control-plane.loopback" $address -}}
 {{- range $container := concat .Values.driver.containers .Values.driver.initContainers -}}
 {{- $names := list "9808" -}}
 {{- $others := list -}}
@@ -36,7 +51,10 @@ declared port, ask it, and a declared port 9808 goes, because the daemon's conta
 {{- if ne (len $others) (len ($container.ports | default list)) -}}{{- $_ := set $container "ports" $others -}}{{- end -}}
 {{- range list "livenessProbe" "readinessProbe" "startupProbe" -}}
 {{- $request := (get $container . | default dict).httpGet | default dict -}}
-{{- if has (toString $request.port) $names -}}{{- $_ := set $request "port" $port -}}{{- end -}}
+{{- if has (toString $request.port) $names -}}
+{{- $_ := set $request "port" $port -}}
+{{- if $host -}}{{- $_ := set $request "host" $host -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

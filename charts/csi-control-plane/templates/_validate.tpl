@@ -70,7 +70,7 @@
 {{- end -}}
 {{- include "csi-control-plane.check" . -}}
 {{- $listen := include "csi-control-plane.at" (dict "in" .Values.config "key" "diagnostics.listen") -}}
-{{- if regexMatch "^(127[.]|\\[::1\\])" $listen -}}
+{{- if and (include "csi-control-plane.loopback" $listen) (not .Values.hostNetwork) -}}
 {{- fail (printf "config.diagnostics.listen is %s: kubelet connects to the pod's own address, so the liveness probe would fail and restart the pods again and again. Use 0.0.0.0 or [::]" $listen) -}}
 {{- else if regexMatch ":0+$" $listen -}}
 {{- fail "config.diagnostics.listen has port 0, any free port: the probes need one that the chart knows" -}}
