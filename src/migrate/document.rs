@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_yaml::Value;
 
 use super::outline::Step;
+use super::rollout::Rollout;
 use crate::process::yaml;
 
 /// One document of a file.
@@ -47,6 +48,8 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Whether an update ends each old pod before it makes a new one, and there is only one at a time.
     pub(super) ends_before_it_begins: bool,
+    /// How its pods follow when its template changes.
+    pub(super) rollout: Rollout,
     /// What of its metadata is no text for kubectl, and what it is instead: `namespace: no` is a switch.
     pub(super) misread: Vec<(&'static str, String)>,
     /// The annotations of its pods.
@@ -131,6 +134,7 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         counts_pods: value.get("spec")?.get("replicas").is_some(),
         pod,
         ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
+        rollout: Rollout::of(kind, value.get("spec")?),
         misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
         annotations: texts(value.get("spec")?.get("template")?, "annotations"),
         owner: owner(metadata),

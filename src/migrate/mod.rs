@@ -53,6 +53,7 @@ pub mod report;
 mod report_tests;
 mod resources;
 mod rights;
+mod rollout;
 mod security;
 mod settle;
 mod sidecars;
@@ -288,6 +289,9 @@ fn files(
     {
         let (key, because) = ("leaderElection.namespace".to_owned(), "the workload's own".to_owned());
         chosen.push(Chosen { key, value: json!(namespace), because });
+    }
+    if let Some(told) = found.workload.rollout.note() {
+        report.notes.know(told);
     }
     let elsewhere = Elsewhere::of(&chosen);
     if let Some(elsewhere) = &elsewhere {

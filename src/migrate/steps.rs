@@ -8,6 +8,7 @@ use super::document::Workload;
 use super::elsewhere::{COPY, Elsewhere, USER};
 use super::found::Found;
 use super::notes::Notes;
+use super::rollout::Pods;
 use super::settle::Source;
 
 /// Whether the old pods must end before the new ones begin, and the other way round on the way back.
@@ -173,8 +174,11 @@ impl Steps<'_> {
         let number = if stop.is_empty() { 3 } else { 4 };
         steps.push(format!("{number}. kubectl replace --save-config{own} -f {folder}/workload.yaml"));
         steps.push("   (`apply` would keep the old sidecars, unless `apply` created them)".to_owned());
-        let (kind, name) = (self.workload.kind.to_lowercase(), &self.workload.name);
-        steps.push(format!("{}. kubectl rollout status{place} {kind}/{name}", number + 1));
+        let Workload { kind, name, selector, rollout, .. } = self.workload;
+        let have_ended = !stop.is_empty();
+        let pods = Pods { place: &place, kind, name, selector: selector.as_deref(), have_ended };
+        let follow = rollout.lines(pods);
+        steps.extend(numbered(number + 1, follow.clone()));
 
         steps.push("to go back, at any time".to_owned());
         if self.number > 1 {
@@ -190,7 +194,7 @@ impl Steps<'_> {
         steps.extend(stop.iter().map(|command| format!("   {command}")));
         steps.push(format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"));
         let last: Vec<_> = self.returns.iter().filter_map(|one| Some((one, one.last?))).collect();
-        steps.push(format!("   kubectl rollout status{place} {kind}/{name}"));
+        steps.extend(follow.iter().map(|command| format!("   {command}")));
         if stop.is_empty() && !self.workload.ends_before_it_begins {
             // A roll-out is over when the new pods are ready: the old ones may still end calls, and write what came of them.
             steps.push(
