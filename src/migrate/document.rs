@@ -48,6 +48,8 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Whether an update ends each old pod before it makes a new one, and there is only one at a time.
     pub(super) ends_before_it_begins: bool,
+    /// The labels of its pods.
+    pub(super) labels: BTreeMap<String, String>,
     /// How its pods follow when its template changes.
     pub(super) rollout: Rollout,
     /// What of its metadata is no text for kubectl, and what it is instead: `namespace: no` is a switch.
@@ -137,6 +139,7 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         rollout: Rollout::of(kind, value.get("spec")?),
         misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
         annotations: texts(value.get("spec")?.get("template")?, "annotations"),
+        labels: texts(value.get("spec")?.get("template")?, "labels"),
         owner: owner(metadata),
         selector: selector(value.get("spec")?),
     })
@@ -236,11 +239,10 @@ impl Workload {
         (self.document, self.item)
     }
 
-    /// Where its pod's specification stands in its document.
-    pub(super) fn path(&self) -> Vec<Step<'static>> {
+    /// Where its pod's template stands in its document.
+    pub(super) fn template(&self) -> Vec<Step<'static>> {
         let item = self.item.map(|item| [Step::Key("items"), Step::Item(item)]);
-        let pod = [Step::Key("spec"), Step::Key("template"), Step::Key("spec")];
-        item.into_iter().flatten().chain(pod).collect()
+        item.into_iter().flatten().chain([Step::Key("spec"), Step::Key("template")]).collect()
     }
 }
 

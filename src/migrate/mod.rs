@@ -16,6 +16,7 @@
 
 mod advice;
 mod alone;
+mod annotations;
 mod assumed;
 mod choice;
 mod container;
@@ -44,6 +45,7 @@ mod node_shapes_tests;
 #[cfg(test)]
 mod node_tests;
 mod notes;
+mod objects;
 mod outline;
 mod placeholders;
 mod ports;
@@ -381,7 +383,11 @@ fn written(
     let old: Vec<Old<'_>> = found.replaced();
     let container = container::build(&old, &found.workload, new, report);
     let volume = container::volume(config_map, new.number);
-    let change = Change { remove: &found.places, container: &container, volume: &volume };
+    let daemon = replaced::numbered(replaced::CONTAINER, new.number);
+    let Report { notes, faults, .. } = &mut *report;
+    let annotations = annotations::edits(&old, &daemon, &found.workload, new.ports, notes, faults);
+    objects::tell(documents, &old, &daemon, &found.workload, new.ports, notes);
+    let change = Change { remove: &found.places, container: &container, volume: &volume, annotations: &annotations };
     let patched = alone::text(manifest, documents, &found.workload).and_then(|(original, is_kept)| {
         let documents = document::read(&original).ok()?;
         let workload = document::workloads(&documents).into_iter().next()?;

@@ -67,17 +67,19 @@ pub(super) struct Ports {
     pub(super) listen: SocketAddr,
     /// The ports that it declares.
     pub(super) declared: Vec<Value>,
+    /// The ports that nothing listens on any more.
+    pub(super) closed: Vec<Closed>,
 }
 
 /// A port of a sidecar that nothing listens on any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Closed {
+pub(super) struct Closed {
     /// The sidecar's container.
-    container: String,
+    pub(super) container: String,
     /// The port.
-    port: u16,
+    pub(super) port: u16,
     /// Its name, if the container declared it.
-    name: Option<String>,
+    pub(super) name: Option<String>,
 }
 
 /// The address of the diagnostics, and what the container declares; `default` is the port on the host's network where nothing else says
@@ -136,7 +138,7 @@ pub(super) fn diagnostics(chosen: &mut Vec<Chosen>, found: &Found, default: u16,
         ));
     }
     let declared = declared(found, address.port(), &closed, notes);
-    Ports { listen: address, declared }
+    Ports { listen: address, declared, closed }
 }
 
 /// What the daemon's container declares: its own port, and those of the sidecars that do not close. A port that no sidecar listens on

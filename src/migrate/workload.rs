@@ -4,8 +4,11 @@
 //! added. The text is used if it parses to the expected value; otherwise (flow style, JSON) the value is written out,
 //! and the comments are lost.
 
+use std::ops::Range;
+
 use serde_yaml::Value;
 
+use super::annotations::Edit;
 use super::document::{Document, Workload};
 use super::outline::{Outline, Step};
 use crate::process::yaml;
@@ -19,6 +22,8 @@ pub(super) struct Change<'a> {
     pub(super) container: &'a Value,
     /// The volume that comes.
     pub(super) volume: &'a Value,
+    /// What becomes of the pod's annotations.
+    pub(super) annotations: &'a [Edit],
 }
 
 /// The whole file with one workload changed, and whether its comments are still there.
@@ -30,10 +35,10 @@ pub(super) fn patch(
 ) -> Option<(String, bool)> {
     let document = documents.get(workload.document)?;
     let mut value = document.value.clone();
-    apply(descend(&mut value, &workload.path())?, change)?;
+    apply(descend(&mut value, &workload.template())?, change)?;
     let all: Vec<&str> = text.lines().collect();
     let old = all.get(document.lines.clone())?;
-    let edited = edit(old, &workload.path(), change)
+    let edited = edit(old, &workload.template(), change)
         .filter(|lines| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == value));
     let is_kept = edited.is_some();
     let lines = match edited {
@@ -54,7 +59,9 @@ fn descend<'a>(value: &'a mut Value, path: &[Step<'_>]) -> Option<&'a mut Value>
     })
 }
 
-fn apply(pod: &mut Value, change: &Change<'_>) -> Option<()> {
+fn apply(template: &mut Value, change: &Change<'_>) -> Option<()> {
+    annotate(template, change.annotations)?;
+    let pod = template.get_mut("spec")?;
     let containers = pod.get_mut("containers")?.as_sequence_mut()?;
     let at = *change.remove.first()?;
     for index in change.remove.iter().rev() {
@@ -72,10 +79,57 @@ fn apply(pod: &mut Value, change: &Change<'_>) -> Option<()> {
     Some(())
 }
 
+/// Changes the annotations. A list of which nothing is left goes, too.
+fn annotate(template: &mut Value, edits: &[Edit]) -> Option<()> {
+    if edits.is_empty() {
+        return Some(());
+    }
+    let metadata = template.get_mut("metadata")?.as_mapping_mut()?;
+    let annotations = metadata.get_mut("annotations")?.as_mapping_mut()?;
+    for Edit { key, new } in edits {
+        annotations.remove(key.as_str());
+        if let Some((key, value)) = new {
+            annotations.insert(key.as_str().into(), value.as_str().into());
+        }
+    }
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    Some(())
+}
+
+/// The lines of the annotations with the change: those that go, each range with the lines that come in its place.
+fn annotated(
+    outline: &Outline,
+    lines: &[&str],
+    template: &[Step<'_>],
+    edits: &[Edit],
+) -> Option<Vec<(Range<usize>, Vec<String>)>> {
+    let list = [template, &[Step::Key("metadata"), Step::Key("annotations")]].concat();
+    let entry = |edit: &Edit| {
+        let range = outline.entry(&[&list[..], &[Step::Key(&edit.key)]].concat())?;
+        let first = lines.get(range.start)?;
+        let indent = &first[..first.len() - first.trim_start().len()];
+        let new = edit.new.as_ref().map(|(key, value)| format!("{indent}{}: {}", yaml::text(key), yaml::quoted(value)));
+        Some((range, new.into_iter().collect::<Vec<_>>()))
+    };
+    let all: Vec<_> = edits.iter().map(entry).collect::<Option<_>>()?;
+    if !all.is_empty() && all.iter().all(|(_, new)| new.is_empty()) {
+        let (whole, is_gone) =
+            (outline.entry(&list)?, |line: &usize| all.iter().any(|(range, _)| range.contains(line)));
+        let is_content = |line: &usize| !lines[*line].trim().is_empty() && !lines[*line].trim().starts_with('#');
+        if (whole.start + 1..whole.end).filter(is_content).all(|line| is_gone(&line)) {
+            return Some(vec![(whole, Vec::new())]);
+        }
+    }
+    Some(all)
+}
+
 /// The lines of the document with the change; `None` where the text can't be followed.
-fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<String>> {
+fn edit(lines: &[&str], template: &[Step<'_>], change: &Change<'_>) -> Option<Vec<String>> {
     let outline = Outline::of(lines.iter().copied());
-    let below = |key| outline.find(&[path, &[Step::Key(key)]].concat());
+    let below = |key| outline.find(&[template, &[Step::Key("spec"), Step::Key(key)]].concat());
+    let annotations = annotated(&outline, lines, template, change.annotations)?;
     let containers = below("containers")?;
     let items = outline.items(&containers)?;
     let place = items.ranges.get(*change.remove.first()?)?.start;
@@ -92,8 +146,12 @@ fn edit(lines: &[&str], path: &[Step<'_>], change: &Change<'_>) -> Option<Vec<St
     for index in change.remove {
         removed.push(items.ranges.get(*index)?.clone());
     }
+    removed.extend(annotations.iter().map(|(range, _)| range.clone()));
     let mut result = Vec::new();
     for at in 0..=lines.len() {
+        for (_, new) in annotations.iter().filter(|(range, _)| range.start == at) {
+            result.extend(new.iter().cloned());
+        }
         if at == place {
             result.extend(item(change.container, items.column));
         }
@@ -123,7 +181,7 @@ mod tests {
         let workload = document::workloads(&documents).remove(0);
         let container: Value = serde_yaml::from_str("{name: new}").unwrap();
         let volume: Value = serde_yaml::from_str("{name: v}").unwrap();
-        let change = Change { remove: &[0, 2], container: &container, volume: &volume };
+        let change = Change { remove: &[0, 2], container: &container, volume: &volume, annotations: &[] };
         patch(text, &documents, &workload, &change).unwrap()
     }
 
