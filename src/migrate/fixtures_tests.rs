@@ -153,6 +153,13 @@ fn the_second_of_two_drivers_is_moved_after_the_first() {
 }
 
 #[test]
+fn a_hardened_node_plugin_whose_sidecars_have_contexts_and_annotations_of_their_own() {
+    fixture("hardened-node", manifest!("hardened-node"), |wanted| {
+        wanted.driver = Some("hardened.csi.example.com".to_owned());
+    });
+}
+
+#[test]
 fn what_cannot_be_moved_is_refused_with_the_reason() {
     let driver = |wanted: &mut Wanted| wanted.driver = Some("disk.example.com".to_owned());
     refused("two-drivers-together", manifest!("two-drivers"), driver);

@@ -19,6 +19,8 @@ mod alone;
 mod annotations;
 mod assumed;
 mod choice;
+#[cfg(test)]
+mod compare_tests;
 mod container;
 mod defaults;
 mod document;

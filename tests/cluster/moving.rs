@@ -1,6 +1,6 @@
 //! Moving over and back by the steps that `migrate` prints, word by word: a controller with csi-attacher, csi-provisioner and
 //! csi-resizer, of an old version without leader election and of a new one with it. Volumes are made, attached, grown and deleted on
-//! each side, some of them by the next; at the end nothing is left.
+//! each side, some of them by the next; at the end nothing is left. The same in a `StatefulSet` whose pods only a user replaces.
 //!
 //! A shell carries the steps out with the real kubectl against the real server, whose controllers replace the pods; [`crate::cluster::pods`]
 //! plays the kubelet. The old versions' programs can't be built here: the newest ones run with the old defaults.
@@ -34,12 +34,36 @@ struct Versions {
     resizer: &'static str,
     /// Whether the sidecars have `--leader-election`.
     elect: bool,
+    /// What makes the pods.
+    kind: &'static str,
+    /// What replaces them, as a part of its specification.
+    update: fn() -> Value,
 }
 
 /// csi-provisioner before v3.1, csi-attacher before v4, csi-resizer before v1.13: everything was off. One replica, no election.
-const OLD: Versions = Versions { attacher: "v3.4.0", provisioner: "v3.0.0", resizer: "v1.9.4", elect: false };
+const OLD: Versions = Versions {
+    attacher: "v3.4.0",
+    provisioner: "v3.0.0",
+    resizer: "v1.9.4",
+    elect: false,
+    kind: "Deployment",
+    update: || json!({}),
+};
 /// The defaults of today.
-const NEW: Versions = Versions { attacher: "v4.12.0", provisioner: "v6.3.0", resizer: "v2.2.0", elect: true };
+const NEW: Versions = Versions {
+    attacher: "v4.12.0",
+    provisioner: "v6.3.0",
+    resizer: "v2.2.0",
+    elect: true,
+    kind: "Deployment",
+    update: || json!({}),
+};
+/// The same in pods that only their user replaces.
+const ON_DELETE: Versions = Versions {
+    kind: "StatefulSet",
+    update: || json!({"serviceName": "none", "updateStrategy": {"type": "OnDelete"}}),
+    ..NEW
+};
 
 /// A user's shell, in the folder that the manifest is in.
 struct Shell<'a> {
@@ -98,7 +122,7 @@ fn manifest(world: &World, name: &str, node: &str, versions: &Versions) -> Strin
         json!({"name": name, "image": format!("registry.k8s.io/sig-storage/{name}:{tag}"), "args": flags,
             "volumeMounts": [{"name": "socket-dir", "mountPath": folder.to_string()}]})
     };
-    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": NAMESPACE},
+    let mut workload = json!({"apiVersion": "apps/v1", "kind": versions.kind, "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": {
             "serviceAccountName": name, "nodeName": node,
             "containers": [
@@ -109,6 +133,8 @@ fn manifest(world: &World, name: &str, node: &str, versions: &Versions) -> Strin
                     "volumeMounts": [{"name": "socket-dir", "mountPath": folder.to_string()}]},
             ],
             "volumes": [{"name": "socket-dir", "emptyDir": {}}]}}}});
+    let spec = workload["spec"].as_object_mut().unwrap();
+    spec.extend((versions.update)().as_object().unwrap().clone());
     let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": world.driver_name()}, "spec": {}});
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}});
@@ -216,7 +242,7 @@ struct Side {
 /// Everything of this world that a cluster could have left, by kind and name. Users' own objects do not count.
 async fn there(world: &World, kubectl: &Kubectl<'_>) -> Vec<String> {
     let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,configmaps,leases,serviceaccounts,csistoragecapacities,\
-                 deployments,pods,volumeattachments,persistentvolumes,persistentvolumeclaims";
+                 deployments,statefulsets,pods,volumeattachments,persistentvolumes,persistentvolumeclaims";
     let listed = kubectl.done(&["get", kinds, "--all-namespaces", "--output=json"]).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     let listed = listed["items"].as_array().unwrap();
@@ -244,11 +270,15 @@ async fn moves_over_and_back(versions: &Versions) {
 
     // The sidecars, and what they leave to the daemon.
     shell.done("kubectl apply -f controller.yaml").await;
-    kubelet.meanwhile(shell.done(&format!("kubectl rollout status -n {NAMESPACE} deployment/{name}"))).await;
+    let kind = versions.kind.to_lowercase();
+    let ready = format!(
+        "until kubectl get -n {NAMESPACE} {kind}/{name} -o json | jq -e '(.status.readyReplicas // 0) == 1'; do sleep 1; done"
+    );
+    kubelet.meanwhile(shell.done(&ready)).await;
     let mut left = kubelet.meanwhile(place.side("theirs", None, &mut before)).await;
     kubelet.meanwhile(place.use_them(&mut left)).await;
     kubelet.meanwhile(place.attached(&left)).await;
-    let of_theirs = kubectl.object("deployment", NAMESPACE, &name).await;
+    let of_theirs = kubectl.object(&kind, NAMESPACE, &name).await;
     let leases = leases_of(&world).await;
 
     let report = shell
@@ -281,7 +311,7 @@ async fn moves_over_and_back(versions: &Versions) {
         }
         kubelet.meanwhile(shell.done(command)).await;
     }
-    assert_eq!(kubectl.object("deployment", NAMESPACE, &name).await["spec"], of_theirs["spec"], "as it was");
+    assert_eq!(kubectl.object(&kind, NAMESPACE, &name).await["spec"], of_theirs["spec"], "as it was");
     shell.done(&format!("kubectl delete pod -n {NAMESPACE} {evicted} --force --grace-period=0")).await;
     // Where there is no journal any more, too.
     let of_journal = back.iter().find(|command| command.contains("| kubectl delete -f -")).unwrap();
@@ -332,6 +362,11 @@ async fn leases_of(world: &World) -> Vec<String> {
 #[tokio::test]
 async fn old_sidecars_without_an_election_move_over_and_back_by_the_printed_steps_and_leave_nothing() {
     Box::pin(moves_over_and_back(&OLD)).await;
+}
+
+#[tokio::test]
+async fn sidecars_whose_pods_only_a_user_replaces_move_over_and_back_by_the_printed_steps_and_leave_nothing() {
+    Box::pin(moves_over_and_back(&ON_DELETE)).await;
 }
 
 #[tokio::test]

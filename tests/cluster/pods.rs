@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What older versions did without being told, for the newest program: the sidecar, the version that changed it, and what tells
 /// it now. Sources: the change logs of the sidecars, as `OldDefault` has them.
 ///
-/// csi-provisioner has no switch left for `HonorPVReclaimPolicy`, which was off before v5.0.
+/// csi-provisioner has no switch left for `HonorPVReclaimPolicy`, which was off before v5.0, and is off then in the daemon that replaces it.
 const OLD_DEFAULTS: [(&str, (u32, u32), &str); 6] = [
     ("csi-attacher", (4, 0), "--default-fstype=ext4"),
     ("csi-attacher", (4, 12), "--feature-gates=MutableCSINodeAllocatableCount=false"),
