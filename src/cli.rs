@@ -112,6 +112,17 @@ pub enum Command {
         /// How long each step may take; none: a minute.
         step_timeout: Option<Duration>,
     },
+    /// Run the sandbox's driver alone, as a plugin that mounts volumes.
+    DemoDriver {
+        /// Where it listens.
+        endpoint: String,
+        /// The folder of its state and volumes.
+        storage: PathBuf,
+        /// The node that it stands on; `None`: it has no node service.
+        node_id: Option<String>,
+        /// Its profile, in place of the default.
+        profile: Option<PathBuf>,
+    },
 }
 
 /// The options of `migrate`.
@@ -291,6 +302,22 @@ enum Verb {
         #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
         step_timeout: Option<Duration>,
     },
+    /// Run the sandbox's demo driver alone, as a CSI plugin that mounts volumes on this machine. For tests with pods: its volumes
+    /// are folders.
+    DemoDriver {
+        /// Where it listens.
+        #[arg(long, value_name = "unix:///PATH")]
+        endpoint: String,
+        /// The folder of its state and volumes, the same for the controller and all nodes.
+        #[arg(long, value_name = "DIR")]
+        storage: PathBuf,
+        /// The node that it stands on. Without it, it has no node service.
+        #[arg(long, value_name = "ID")]
+        node_id: Option<String>,
+        /// What it can do, as YAML.
+        #[arg(long, value_name = "FILE")]
+        profile: Option<PathBuf>,
+    },
 }
 
 /// Parses the command line. The first argument is the program's name. If a flag of `sidecars` is given, the error names
@@ -329,6 +356,9 @@ pub fn parse(
         Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
         Verb::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
             Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout }
+        }
+        Verb::DemoDriver { endpoint, storage, node_id, profile } => {
+            Command::DemoDriver { endpoint, storage, node_id, profile }
         }
     })
 }

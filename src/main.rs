@@ -92,8 +92,16 @@ fn dispatch() -> ExitCode {
                 played => Ok(played.map(|()| Exit::Success).map_err(Into::into)),
             }
         }
+        #[cfg(feature = "sandbox")]
+        Command::DemoDriver { endpoint, storage, node_id, profile } => {
+            use csi_control_plane::sandbox::{self, Plugin};
+            let wanted = Plugin { endpoint, storage, node_id, profile };
+            Ok(sandbox::serve(&wanted, &variables).map(|()| Exit::Success).map_err(Into::into))
+        }
         #[cfg(not(feature = "sandbox"))]
-        Command::Sandbox { .. } => Ok(Err(anyhow::anyhow!("this build has no sandbox (cargo feature `sandbox`)"))),
+        Command::Sandbox { .. } | Command::DemoDriver { .. } => {
+            Ok(Err(anyhow::anyhow!("this build has no sandbox (cargo feature `sandbox`)")))
+        }
     };
     match done {
         Ok(Ok(exit)) => exit.into(),

@@ -118,6 +118,18 @@ fn each_verb_is_a_command() {
 }
 
 #[test]
+fn the_demo_driver_is_told_where_it_listens_and_where_its_volumes_are() {
+    let command = Command::DemoDriver {
+        endpoint: "unix:///csi/csi.sock".to_owned(),
+        storage: "/s".into(),
+        node_id: Some("n".to_owned()),
+        profile: None,
+    };
+    let line = "demo-driver --endpoint unix:///csi/csi.sock --storage /s --node-id n";
+    assert_eq!(parsed(line, &[]), Ok(command));
+}
+
+#[test]
 fn roles_and_keys_may_be_given_without_a_file() {
     for (line, command) in [
         (

@@ -7,7 +7,9 @@ pub mod demo;
 pub mod driver;
 pub mod kubelet;
 pub mod network;
+mod plugin;
 pub mod testbed;
 mod verb;
 
+pub use plugin::{Plugin, serve};
 pub use verb::{SandboxError, Wanted, run};

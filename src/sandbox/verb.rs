@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::actors::SnapshotHabits;
 use super::api::{Token, kubeconfig};
 use super::demo::{self, Backend, BackendError, Demo, Machine, Narrator, Own, StoryError};
-use super::driver::{GIB, Node, Pool, Profile};
+use super::driver::{GIB, Node, Pool, Profile, Refusal};
 use super::kubelet::{Kubelet, Retries};
 use super::testbed::{ADMIN_TOKEN, TestBed, TestBedError, Transport};
 use crate::config::{self, File, ReadError, Rejected, Sources};
@@ -70,6 +70,18 @@ pub enum SandboxError {
     /// A second signal came while the sandbox stopped.
     #[error("interrupted before the daemon had stopped and released its leases")]
     Interrupted,
+    /// What a demo driver alone is told to be makes no sense.
+    #[error("{} is no profile of the demo driver", path.display())]
+    Profile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_yaml::Error,
+    },
+    /// The storage of a demo driver alone cannot be used.
+    #[error("cannot use the storage: {0}")]
+    Storage(Refusal),
     /// Signals cannot be listened for.
     #[error("cannot wait for Ctrl-C")]
     Signal(#[source] io::Error),
@@ -271,7 +283,7 @@ fn merge(base: Json, overlay: &str) -> Result<String, serde_yaml::Error> {
 }
 
 /// Warnings for people, unless `RUST_LOG` asks for more.
-fn telemetry_settings(variables: &BTreeMap<String, String>) -> TelemetrySettings {
+pub(super) fn telemetry_settings(variables: &BTreeMap<String, String>) -> TelemetrySettings {
     TelemetrySettings {
         logs: LogSettings {
             level: variables.get("RUST_LOG").cloned().unwrap_or_else(|| "error".to_owned()),
@@ -287,18 +299,18 @@ fn telemetry_settings(variables: &BTreeMap<String, String>) -> TelemetrySettings
 }
 
 /// The signals that end the sandbox: SIGINT and SIGTERM.
-struct Signals {
+pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(super) fn listen() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     /// Waits for the next one.
-    async fn next(&mut self) {
+    pub(super) async fn next(&mut self) {
         tokio::select! {
             biased;
             _ = self.interrupt.recv() => {}

@@ -150,7 +150,7 @@ async fn version_and_help_go_to_standard_output() {
     assert_eq!((flag.code, &flag.stdout, flag.stderr.as_str()), (Some(0), &expected, ""));
     let help = run(&["--help"], &[]).await;
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    for verb in ["run", "check", "schema", "version", "registration-probe", "migrate", "sandbox"] {
+    for verb in ["run", "check", "schema", "version", "registration-probe", "migrate", "sandbox", "demo-driver"] {
         assert!(help.stdout.contains(&format!("  {verb} ")), "{}", help.stdout);
     }
 }

@@ -14,6 +14,7 @@ use super::refusal::Refusal;
 use super::rpc::Rpc;
 use super::server::Command;
 use super::service::Connection;
+use super::storage::Storage;
 use super::{Busy, Driver};
 
 /// The time for an answer to leave the process before a crash.
@@ -84,7 +85,11 @@ impl Driver {
     fn apply<R: Rpc>(&self, id: u64, body: &R) -> Result<R::Answer, Refusal> {
         let (wall, age) = (self.0.clock.wall(), self.age());
         self.change(|inner| {
-            let result = body.serve(&mut inner.state, &inner.profile, wall);
+            let (state, profile) = (&mut inner.state, &inner.profile);
+            let result = match Storage::of(profile) {
+                None => body.serve(state, profile, wall),
+                Some(storage) => storage.serve(body, state, profile, wall),
+            };
             if result.is_ok() {
                 inner.log.applied(id, age);
                 self.show(inner, id);

@@ -23,6 +23,9 @@ const UNHEARD_OF: i32 = 4242;
 pub(super) trait Answer: Send + 'static {
     /// Makes the answer false in this way; leaves it true where that makes no sense.
     fn distort(&mut self, _lie: &Lie) {}
+
+    /// Takes in how many bytes of the volume are used, if it tells that.
+    fn measured(&mut self, _used: i64) {}
 }
 
 impl Answer for DeleteVolumeResponse {}

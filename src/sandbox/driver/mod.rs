@@ -9,6 +9,8 @@
 //! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
 //!   connection and keeps the state, the calls and the faults.
 //! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `groups`, `node`, `validate`); a call's path is in `answer`.
+//! - With a [`Profile::storage`] the volumes are folders and files, which the node service mounts: `steps` says what has to be done
+//!   (pure), `storage` does it. Then several processes are one driver: a controller's, and one on each node.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
 //! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
 //!   call at a time.
@@ -20,6 +22,7 @@ mod calls;
 mod faults;
 mod groups;
 mod lies;
+mod message;
 mod method;
 mod mounts;
 mod node;
@@ -34,6 +37,8 @@ mod socket;
 mod state;
 #[cfg(test)]
 mod state_tests;
+mod steps;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -59,6 +64,7 @@ pub use state::{Group, Publication, Snapshot, State, Volume};
 use crate::process::{Clock, Tasks};
 use calls::Log;
 use faults::Script;
+use storage::Storage;
 
 /// Called whenever a call arrives, is applied or ends, before anything follows from it. It must not call the driver: that
 /// would wait for itself. It is handed the state as it is then.
@@ -299,6 +305,15 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    /// Forgets what is not mounted on this node any more: it may have started anew since. For a driver with a storage.
+    pub fn recover_mounts(&self) -> Result<(), Refusal> {
+        self.change(|inner| {
+            let Some(storage) = Storage::of(&inner.profile) else { return Ok(()) };
+            let here = inner.profile.here()?.0.clone();
+            storage.recover(&here, &mut inner.state)
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

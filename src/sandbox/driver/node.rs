@@ -1,12 +1,12 @@
-//! The driver's node service, standing on the first of its nodes. Pure: it notes where volumes would be mounted, and mounts
-//! nothing.
+//! The driver's node service: which volume may be mounted where. Pure: it notes where volumes are to be mounted. If the driver has a
+//! storage, that mounts them.
 
 use jiff::Timestamp;
 use tonic::Code;
 
 use super::lies::Answer;
 use super::method::Method;
-use super::mounts::{Place, Target};
+use super::mounts::{Mounts, Place, Staged, Target};
 use super::profile::{Node, Profile};
 use super::refusal::Refusal;
 use super::rpc::{Rpc, rpc};
@@ -16,18 +16,23 @@ use crate::proto::controller_service_capability::rpc::Type as ControllerCapabili
 use crate::proto::node_service_capability::rpc::Type as NodeCapability;
 use crate::proto::node_service_capability::{Rpc as NodeRpc, Type as CapabilityType};
 use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::volume_usage::Unit;
 use crate::proto::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
     NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
     NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse, Topology, VolumeCapability,
+    NodeUnstageVolumeResponse, Topology, VolumeCapability, VolumeUsage,
 };
 
 impl Profile {
     /// The node that the driver's process stands on.
-    fn here(&self) -> Result<(&String, &Node), Refusal> {
-        self.nodes.first_key_value().ok_or_else(|| Refusal::precondition("the driver stands on no node: it has none"))
+    pub(super) fn here(&self) -> Result<(&String, &Node), Refusal> {
+        let here = match &self.here {
+            Some(id) => self.nodes.get_key_value(id),
+            None => self.nodes.first_key_value(),
+        };
+        here.ok_or_else(|| Refusal::precondition("the driver stands on no node: it has none"))
     }
 
     fn node_info(&self) -> Result<NodeGetInfoResponse, Refusal> {
@@ -44,6 +49,7 @@ impl Profile {
         let pairs = [
             (NodeCapability::StageUnstageVolume, true),
             (NodeCapability::ExpandVolume, self.has(ControllerCapability::ExpandVolume) || self.node_only_expansion),
+            (NodeCapability::GetVolumeStats, self.storage.is_some()),
             (NodeCapability::SingleNodeMultiWriter, self.has(ControllerCapability::SingleNodeMultiWriter)),
         ];
         let capability = |r#type: NodeCapability| NodeServiceCapability {
@@ -65,28 +71,34 @@ impl State {
         let wanted = capability(profile, request.volume_capability.as_ref())?;
         self.must_be_here(profile, &request.volume_id)?;
         let place = (request.volume_id.clone(), request.staging_target_path.clone());
-        match self.mounts.staged.get(&place) {
-            Some(staged) if *staged != wanted => {
+        let mounts = self.mounts_here(profile)?;
+        match mounts.staged.get(&place) {
+            Some(staged) if staged.capability != wanted => {
                 Err(Refusal::exists(format!("volume {:?} is staged there in another way", request.volume_id)))
             }
             _ => {
-                self.mounts.staged.insert(place, wanted);
+                mounts.staged.insert(place, Staged { capability: wanted });
                 Ok(NodeStageVolumeResponse {})
             }
         }
     }
 
-    fn unstage(&mut self, request: &NodeUnstageVolumeRequest) -> Result<NodeUnstageVolumeResponse, Refusal> {
+    fn unstage(
+        &mut self,
+        profile: &Profile,
+        request: &NodeUnstageVolumeRequest,
+    ) -> Result<NodeUnstageVolumeResponse, Refusal> {
         validate::required("volume_id", &request.volume_id)?;
         validate::required("staging_target_path", &request.staging_target_path)?;
-        let mut targets = self.mounts.targets.iter();
+        let mounts = self.mounts_here(profile)?;
+        let mut targets = mounts.targets.iter();
         let uses = |((volume, _), target): (&Place, &Target)| {
             *volume == request.volume_id && target.staging == request.staging_target_path
         };
         if targets.any(uses) {
             return Err(Refusal::precondition(format!("volume {:?} is still published from there", request.volume_id)));
         }
-        self.mounts.staged.remove(&(request.volume_id.clone(), request.staging_target_path.clone()));
+        mounts.staged.remove(&(request.volume_id.clone(), request.staging_target_path.clone()));
         Ok(NodeUnstageVolumeResponse {})
     }
 
@@ -100,31 +112,36 @@ impl State {
         let wanted = capability(profile, request.volume_capability.as_ref())?;
         self.must_be_here(profile, &request.volume_id)?;
         let staging = request.staging_target_path.clone();
-        if !self.mounts.staged.contains_key(&(request.volume_id.clone(), staging.clone())) {
+        let mounts = self.mounts_here(profile)?;
+        if !mounts.staged.contains_key(&(request.volume_id.clone(), staging.clone())) {
             return Err(Refusal::precondition(format!("volume {:?} is not staged at {staging:?}", request.volume_id)));
         }
         let place = (request.volume_id.clone(), request.target_path.clone());
         let target = Target { staging, capability: wanted, readonly: request.readonly };
-        let mut others = self.mounts.targets.iter().filter(|(other, _)| other.0 == place.0 && other.1 != place.1);
+        let mut others = mounts.targets.iter().filter(|(other, _)| other.0 == place.0 && other.1 != place.1);
         let alone = |target: &Target| validate::mode(&target.capability) == Mode::SingleNodeSingleWriter;
         if let Some((other, _)) = others.find(|(_, other)| alone(&target) || alone(other)) {
             return Err(Refusal::precondition(format!("volume {:?} is already published at {:?}", place.0, other.1)));
         }
-        match self.mounts.targets.get(&place) {
+        match mounts.targets.get(&place) {
             Some(there) if *there != target => {
                 Err(Refusal::exists(format!("volume {:?} is published there in another way", place.0)))
             }
             _ => {
-                self.mounts.targets.insert(place, target);
+                mounts.targets.insert(place, target);
                 Ok(NodePublishVolumeResponse {})
             }
         }
     }
 
-    fn unmount(&mut self, request: &NodeUnpublishVolumeRequest) -> Result<NodeUnpublishVolumeResponse, Refusal> {
+    fn unmount(
+        &mut self,
+        profile: &Profile,
+        request: &NodeUnpublishVolumeRequest,
+    ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
         validate::required("volume_id", &request.volume_id)?;
         validate::required("target_path", &request.target_path)?;
-        self.mounts.targets.remove(&(request.volume_id.clone(), request.target_path.clone()));
+        self.mounts_here(profile)?.targets.remove(&(request.volume_id.clone(), request.target_path.clone()));
         Ok(NodeUnpublishVolumeResponse {})
     }
 
@@ -139,14 +156,41 @@ impl State {
         validate::required("volume_path", &request.volume_path)?;
         let (required, _) = validate::range(request.capacity_range.as_ref())?;
         let volume = self.existing(&request.volume_id)?;
-        let place = (request.volume_id.clone(), request.volume_path.clone());
-        if !self.mounts.targets.contains_key(&place) && !self.mounts.staged.contains_key(&place) {
-            return Err(Refusal::not_found("volume path", &request.volume_path));
-        }
+        self.must_be_mounted(profile, &request.volume_id, &request.volume_path)?;
         if required > volume.capacity {
             return Err(Refusal::out_of_range(format!("the volume has {} bytes: expand it first", volume.capacity)));
         }
         Ok(NodeExpandVolumeResponse { capacity_bytes: volume.capacity })
+    }
+
+    /// The volume's size. How much of it is used, the storage knows.
+    fn stats(
+        &self,
+        profile: &Profile,
+        request: &NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+        if profile.storage.is_none() {
+            return Err(Refusal::new(Code::Unimplemented, "the driver lacks GET_VOLUME_STATS"));
+        }
+        validate::required("volume_id", &request.volume_id)?;
+        validate::required("volume_path", &request.volume_path)?;
+        let total = self.existing(&request.volume_id)?.capacity;
+        self.must_be_mounted(profile, &request.volume_id, &request.volume_path)?;
+        let usage = VolumeUsage { total, available: total, used: 0, unit: Unit::Bytes as i32 };
+        Ok(NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition: None })
+    }
+
+    fn mounts_here(&mut self, profile: &Profile) -> Result<&mut Mounts, Refusal> {
+        Ok(self.mounts.entry(profile.here()?.0.clone()).or_default())
+    }
+
+    fn must_be_mounted(&self, profile: &Profile, volume: &str, path: &str) -> Result<(), Refusal> {
+        let place = (volume.to_owned(), path.to_owned());
+        let is_there = |mounts: &Mounts| mounts.targets.contains_key(&place) || mounts.staged.contains_key(&place);
+        if self.mounts.get(profile.here()?.0).is_some_and(is_there) {
+            return Ok(());
+        }
+        Err(Refusal::not_found("volume path", path))
     }
 
     /// Refuses what was not published to this node, if the driver has volumes published at all.
@@ -172,7 +216,14 @@ impl Answer for NodeUnstageVolumeResponse {}
 impl Answer for NodePublishVolumeResponse {}
 impl Answer for NodeUnpublishVolumeResponse {}
 impl Answer for NodeExpandVolumeResponse {}
-impl Answer for NodeGetVolumeStatsResponse {}
+impl Answer for NodeGetVolumeStatsResponse {
+    fn measured(&mut self, used: i64) {
+        for usage in &mut self.usage {
+            usage.used = used;
+            usage.available = (usage.total - used).max(0);
+        }
+    }
+}
 
 macro_rules! on_node {
     ($method:ident: $request:ty => $answer:ty = |$this:ident, $state:ident, $profile:ident| $serve:expr) => {
@@ -193,21 +244,20 @@ rpc! { NodeGetCapabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesRes
 on_node! { NodeStageVolume: NodeStageVolumeRequest => NodeStageVolumeResponse =
 |this, state, profile| state.testbed(profile, this) }
 on_node! { NodeUnstageVolume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse =
-|this, state, _profile| state.unstage(this) }
+|this, state, profile| state.unstage(profile, this) }
 on_node! { NodePublishVolume: NodePublishVolumeRequest => NodePublishVolumeResponse =
 |this, state, profile| state.mount(profile, this) }
 on_node! { NodeUnpublishVolume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse =
-|this, state, _profile| state.unmount(this) }
+|this, state, profile| state.unmount(profile, this) }
 on_node! { NodeExpandVolume: NodeExpandVolumeRequest => NodeExpandVolumeResponse =
 |this, state, profile| state.expand_mounted(profile, this) }
 on_node! { NodeGetVolumeStats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse =
-|_this, _state, _profile| Err(Refusal::new(Code::Unimplemented, "the driver lacks GET_VOLUME_STATS")) }
+|this, state, profile| state.stats(profile, this) }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::mounts::Mounts;
     use super::super::state_tests::{mount, publish};
     use super::*;
 
@@ -265,15 +315,15 @@ mod tests {
         }
         let unstage =
             NodeUnstageVolumeRequest { volume_id: "v".to_owned(), staging_target_path: "/staging".to_owned() };
-        assert_eq!(code(state.unstage(&unstage)), Code::FailedPrecondition);
+        assert_eq!(code(state.unstage(&profile, &unstage)), Code::FailedPrecondition);
         let unmount = NodeUnpublishVolumeRequest { volume_id: "v".to_owned(), target_path: "/pod".to_owned() };
         for _ in 0..2 {
-            state.unmount(&unmount).unwrap();
+            state.unmount(&profile, &unmount).unwrap();
         }
         for _ in 0..2 {
-            state.unstage(&unstage).unwrap();
+            state.unstage(&profile, &unstage).unwrap();
         }
-        assert_eq!(state.mounts, Mounts::default());
+        assert_eq!(state.mounts["n0"], Mounts::default());
     }
 
     #[test]

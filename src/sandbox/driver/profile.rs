@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,11 @@ pub struct Profile {
     pub services: BTreeSet<i32>,
     /// Whether the socket has a node service. Many drivers have it on another socket, in another process.
     pub node_service: bool,
+    /// The node that the node service stands on. `None`: the first.
+    pub here: Option<String>,
+    /// The folder that keeps the state and the volumes' content, for all processes of the driver: then the node service mounts
+    /// volumes where it is asked to. `None`: the state is in memory, and the node service notes where volumes would be mounted.
+    pub storage: Option<PathBuf>,
     /// Whether its nodes make volumes larger though its controller does not.
     pub node_only_expansion: bool,
     /// Whether volumes can grow while they are in use (ONLINE) or only when they are not (OFFLINE).
@@ -125,6 +131,8 @@ impl Default for Profile {
                 service::Type::GroupControllerService as i32,
             ]),
             node_service: true,
+            here: None,
+            storage: None,
             node_only_expansion: false,
             expansion: Some(volume_expansion::Type::Online as i32),
             controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),

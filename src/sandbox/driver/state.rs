@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use tonic::Code;
 
+use super::message;
 use super::mounts::Mounts;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
@@ -19,12 +21,13 @@ use crate::proto::{
 };
 
 /// Everything that outlives a restart of the driver.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     pub(super) volumes: BTreeMap<String, Volume>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
     pub(super) groups: BTreeMap<String, Group>,
-    pub(super) mounts: Mounts,
+    /// By the ID of the node.
+    pub(super) mounts: BTreeMap<String, Mounts>,
     /// Numbers for IDs: never given twice.
     next: u64,
     /// How long the IDs are at least that are given from now on.
@@ -32,7 +35,7 @@ pub struct State {
 }
 
 /// One snapshot.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The name that it was created by.
     pub name: String,
@@ -53,7 +56,7 @@ pub struct Snapshot {
 }
 
 /// One group of snapshots.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// The name that it was created by.
     pub name: String,
@@ -66,13 +69,14 @@ pub struct Group {
 }
 
 /// One volume.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     /// The name that it was created by; empty for one that was there before.
     pub name: String,
     /// Its size in bytes.
     pub capacity: i64,
     /// The capabilities that it was provisioned for. Empty: any.
+    #[serde(with = "message")]
     pub capabilities: Vec<VolumeCapability>,
     /// The parameters that it was created with.
     pub parameters: BTreeMap<String, String>,
@@ -81,6 +85,7 @@ pub struct Volume {
     /// The mutable parameters that it has now.
     pub mutable: BTreeMap<String, String>,
     /// The source of its content.
+    #[serde(with = "message")]
     pub source: Option<VolumeContentSource>,
     /// The pool that it lies in, if the driver has pools.
     pub pool: Option<usize>,
@@ -97,9 +102,10 @@ pub struct Volume {
 }
 
 /// One volume's publication to one node.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Publication {
     /// The capability of the publish call. Unknown for a volume that was attached without a call.
+    #[serde(with = "message")]
     pub capability: Option<VolumeCapability>,
     /// Whether it is read-only there.
     pub readonly: bool,

@@ -37,6 +37,11 @@ pub(super) fn mode(capability: &VolumeCapability) -> Mode {
     capability.access_mode.and_then(|m| Mode::try_from(m.mode).ok()).unwrap_or(Mode::Unknown)
 }
 
+/// Whether it is that of a device, and not of a file system.
+pub(super) fn is_block(capability: &VolumeCapability) -> bool {
+    matches!(capability.access_type, Some(AccessType::Block(_)))
+}
+
 /// Refuses a missing or incomplete capability, and access modes that the driver doesn't support.
 pub(super) fn capability(profile: &Profile, capability: Option<&VolumeCapability>) -> Result<(), Refusal> {
     let Some(capability) = capability else { return Err(Refusal::invalid("volume_capability is required")) };
@@ -74,8 +79,8 @@ fn rank(mode: Mode) -> u8 {
 
 /// Whether a volume made for `provisioned` can be used as `wanted`. A pre-provisioned volume can be used in any way.
 pub(super) fn covers(provisioned: &[VolumeCapability], wanted: &VolumeCapability) -> bool {
-    let kind = |c: &VolumeCapability| matches!(c.access_type, Some(AccessType::Block(_)));
-    provisioned.is_empty() || provisioned.iter().any(|c| kind(c) == kind(wanted) && rank(mode(c)) >= rank(mode(wanted)))
+    provisioned.is_empty()
+        || provisioned.iter().any(|c| is_block(c) == is_block(wanted) && rank(mode(c)) >= rank(mode(wanted)))
 }
 
 /// Whether a mode lets the volume be on one node only.

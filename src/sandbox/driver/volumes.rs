@@ -9,7 +9,6 @@ use super::validate;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::plugin_capability::volume_expansion;
 use crate::proto::validate_volume_capabilities_response::Confirmed;
-use crate::proto::volume_capability::AccessType;
 use crate::proto::volume_content_source::Type as Source;
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetVolumeRequest,
@@ -199,10 +198,7 @@ impl State {
             }
             volume.capacity = capacity;
         }
-        let is_block = request
-            .volume_capability
-            .as_ref()
-            .is_some_and(|capability| matches!(capability.access_type, Some(AccessType::Block(_))));
+        let is_block = request.volume_capability.as_ref().is_some_and(validate::is_block);
         Ok(ControllerExpandVolumeResponse { capacity_bytes: volume.capacity, node_expansion_required: !is_block })
     }
 
