@@ -169,16 +169,17 @@ vendor:
 cluster *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
-        --skip chart:: --skip image:: --skip kubectl:: --skip kubelet:: --skip page:: --skip translation::
+        --skip chart:: --skip image:: --skip kubectl:: --skip node:: --skip page:: --skip translation::
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test outside -- translation::
 
-# A real kubelet registers the driver (needs Linux, root and Go).
-kubelet:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd)" \
-        cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/kubelet/inside.sh']" --test outside -- kubelet::
+# Pods that mount, on nodes with a real kubelet and a real container runtime (needs Linux, root and Go): `just node mounted`.
+node *args:
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm)" \
+        cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
+        {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 
 # The sandbox with the real `kubectl` (needs Go).
 kubectl:

@@ -3,7 +3,7 @@
 #
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
 #   go/kubelet      kubelet
-#   go/containerd   containerd, without what starts containers
+#   go/containerd   containerd, containerd-shim-runc-v2, ctr, and two plugins that give pods a network: ptp, host-local
 #   go/peers        csi-attacher, csi-sanity
 #   go/provisioner  csi-provisioner
 #   go/resizer      csi-resizer
@@ -16,6 +16,7 @@
 #   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
 #   go/actionlint   actionlint, which checks the workflows in .github
 #   go/translation  translate-in-tree, ours around the translation of in-tree volumes of the Go sidecars
+#   debian          runc and a static busybox, from Debian's packages, which are unpacked and not installed
 #
 # Not here: livenessprobe and csi-driver-host-path. The demo driver stands in for the latter; the former only calls Probe, as
 # csi-sanity's identity suite does.
@@ -23,7 +24,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | peers | provisioner | resizer | snapshotter | mockdriver | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -35,6 +36,7 @@ version() { awk -v module="$2" '$1 == "require" { $1 = $2; $2 = $3 } $1 == modul
 # The folder of a part's programs: one for each state of its files.
 folder() {
     local sums
+    [[ $1 != debian ]] || { echo "$cache/debian-$(uname -m)" && return; }
     sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
@@ -68,6 +70,19 @@ program() {
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
         nice -n 19 go build -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
     mv "$into/.$name.part" "$into/$name"
+}
+
+# A program of a package of Debian: the package's name, and the program's path in it.
+packaged() {
+    local package=$1 path=$2 into unpacked
+    into="$(folder debian)"
+    [[ -x $into/${path##*/} ]] && return
+    command -v apt-get >/dev/null || { echo "build.sh: ${path##*/} comes from Debian's package $package, and this machine has no apt-get" >&2 && exit 1; }
+    unpacked="$(mktemp -d)"
+    # A machine whose lists are old, or that has none yet, has to ask for them first.
+    (cd "$unpacked" && { apt-get download "$package" || { apt-get update && apt-get download "$package"; }; } >&2 && dpkg-deb -x ./*.deb .)
+    mv "$unpacked/$path" "$into/${path##*/}"
+    rm -rf "$unpacked"
 }
 
 # The CRDs of snapshots, which come with the module of their types.
@@ -107,7 +122,16 @@ build() {
             program kubelet kubelet k8s.io/kubernetes/cmd/kubelet "$stamp"
             ;;
         containerd)
-            program containerd containerd github.com/containerd/containerd/v2/cmd/containerd "" "no_btrfs no_devmapper no_zfs"
+            local name
+            for name in containerd containerd-shim-runc-v2 ctr; do
+                program containerd "$name" "github.com/containerd/containerd/v2/cmd/$name" "" "no_btrfs no_devmapper no_zfs"
+            done
+            program containerd ptp github.com/containernetworking/plugins/plugins/main/ptp ""
+            program containerd host-local github.com/containernetworking/plugins/plugins/ipam/host-local ""
+            ;;
+        debian)
+            packaged runc usr/sbin/runc
+            packaged busybox-static bin/busybox
             ;;
         peers)
             release="$(version peers github.com/kubernetes-csi/external-attacher/v4)"
@@ -157,7 +181,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd peers provisioner resizer snapshotter mockdriver helm helm3 promtool prometheus dockerfile actionlint translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver helm helm3 promtool prometheus dockerfile actionlint translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

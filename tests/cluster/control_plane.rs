@@ -39,11 +39,14 @@ pub(crate) enum Extent {
     ControllersAcrossNamespaces,
     /// With kube-controller-manager and kube-scheduler, the kinds of snapshots, and snapshot-controller.
     ControllersWithSnapshots,
+    /// With kube-controller-manager and kube-scheduler, for nodes that have a kubelet: it answers pods, too, where their service
+    /// accounts look for it.
+    Nodes,
 }
 
 impl Extent {
     fn has_controllers(self) -> bool {
-        matches!(self, Self::Controllers | Self::ControllersAcrossNamespaces | Self::ControllersWithSnapshots)
+        !matches!(self, Self::Api | Self::Protecting | Self::AcrossNamespaces)
     }
 
     fn lets_sources_be_anywhere(self) -> bool {
@@ -103,7 +106,7 @@ impl ControlPlane {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let janitor = Janitor::watch(&folder);
-        let (authority, ports) = (Authority::new(), Ports::free());
+        let (authority, ports) = (Authority::new(), Ports::of(extent));
         let admin = authority.client("cluster-tests", Some("system:masters"));
         std::fs::write(folder.join("audit.json"), AUDIT).unwrap();
         write_keys(&folder, &authority);
@@ -224,12 +227,14 @@ impl ControlPlane {
                 .map(|&argument| argument.to_owned())
                 .collect()
         };
+        // Nodes without a kubelet have no heartbeat that it could miss: after its grace period it would make them all unready, and
+        // taint them.
+        let all =
+            if self.extent == Extent::Nodes { "--controllers=*" } else { "--controllers=*,-node-lifecycle-controller" };
         let manager = arguments(&[
             "--service-account-private-key-file=service-accounts.key",
             "--root-ca-file=authority.crt",
-            // Our nodes have no kubelet whose heartbeat it could miss: after its grace period it would make them all unready,
-            // and taint them.
-            "--controllers=*,-node-lifecycle-controller",
+            all,
             "--attach-detach-reconcile-sync-period=5s",
             "--pvclaimbinder-sync-period=2s",
             // It binds the claims of all tests at once.
@@ -343,10 +348,11 @@ impl ControlPlane {
 }
 
 impl Ports {
-    fn free() -> Self {
+    /// Free ones, but for that of the service `kubernetes` where pods look for it.
+    fn of(extent: Extent) -> Self {
         let listeners = [(); 3].map(|()| listener());
         let [etcd, peer, api] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        Self { etcd, peer, api }
+        Self { etcd, peer, api: if extent == Extent::Nodes { 443 } else { api } }
     }
 }
 
@@ -403,7 +409,6 @@ fn etcd_arguments(ports: Ports) -> Vec<String> {
 fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     let Ports { etcd, api, .. } = ports;
     let mut arguments: Vec<String> = [
-        "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         "--tls-cert-file=api.crt",
         "--tls-private-key-file=api.key",
@@ -427,6 +432,8 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     .to_vec();
     arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
     arguments.push(format!("--secure-port={api}"));
+    let everywhere = extent == Extent::Nodes;
+    arguments.push(format!("--bind-address={}", if everywhere { "0.0.0.0" } else { "127.0.0.1" }));
     if extent.lets_sources_be_anywhere() {
         arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());
     }
@@ -434,9 +441,7 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     let without = match extent {
         Extent::Api | Extent::AcrossNamespaces => "ServiceAccount,StorageObjectInUseProtection",
         Extent::Protecting => "ServiceAccount",
-        Extent::Controllers | Extent::ControllersAcrossNamespaces | Extent::ControllersWithSnapshots => {
-            return arguments;
-        }
+        _ => return arguments,
     };
     arguments.push(format!("--disable-admission-plugins={without}"));
     arguments

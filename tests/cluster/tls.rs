@@ -30,9 +30,10 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate }
     }
 
-    /// For a server on loopback, which may be a client too.
+    /// For a server on loopback, which may be a client too. Pods find the API server at the first address of the services.
     pub(crate) fn server(&self, name: &str) -> Pair {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        let names = ["localhost", "127.0.0.1", "10.0.0.1"].map(str::to_owned);
+        let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         self.sign(params, &[ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
     }

@@ -7,7 +7,7 @@
 //! | [`cluster`] | a control plane, the Go sidecars | what only a real control plane can show |
 //! | [`image`] | what `just image` has built | the content of the image |
 //! | [`kubectl`] | kubectl | the sandbox as kubectl's server |
-//! | [`kubelet`] | root, a control plane, a kubelet, containerd | a real kubelet registers the driver |
+//! | [`node`] | root, a control plane, kubelets, containerd, runc | pods that mount, on two nodes |
 //! | [`page`] | Chromium | the status page |
 //! | [`translation`] | csi-translation-lib, kubectl | in-tree volumes, and YAML |
 //!
@@ -63,14 +63,14 @@ mod journal;
 mod kinds;
 #[path = "../kubectl/mod.rs"]
 mod kubectl;
-#[path = "../kubelet/mod.rs"]
-mod kubelet;
 #[path = "../it/load.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod load;
 #[path = "../it/logs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod logs;
+#[path = "../node/mod.rs"]
+mod node;
 #[path = "../it/objects.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod objects;

@@ -1,7 +1,5 @@
-//! A real kubelet, with a real API server, registers the driver through the role `registrar`: `just kubelet`.
-//!
-//! `inside.sh` makes a machine of the tests' own, where kubelet and containerd find the folders of a clean host. No container is
-//! started: what registers a driver needs none.
+//! A real kubelet, with a real API server, registers the driver through the role `registrar`. No container is started: what registers
+//! a driver needs none.
 
 use std::path::{Path, PathBuf};
 
@@ -60,9 +58,7 @@ struct Node {
 
 impl Node {
     async fn start() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
-        let group =
-            std::env::var("NODE_GROUP").expect("NODE_GROUP is what tests/kubelet/inside.sh sets: run `just kubelet`");
+        let group = super::group();
         let cluster = ControlPlane::start(Extent::Api).await;
         let write = |name: &str, text: &str| std::fs::write(cluster.folder.join(name), text).unwrap();
         write("containerd.toml", CONTAINERD);

@@ -1,0 +1,139 @@
+//! Images as OCI archives, made of files of this machine: there is no registry.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::programs;
+
+/// The registry of every image here: no node would find one there.
+const REGISTRY: &str = "csi-control-plane.invalid";
+/// A shell and its tools: what pods run, and what holds their network.
+pub(crate) const BUSYBOX: &str = "csi-control-plane.invalid/busybox:1";
+/// The sandbox's driver.
+pub(crate) const DRIVER: &str = "csi-control-plane.invalid/demo-driver:1";
+
+/// The daemon's image as the chart's values name it.
+pub(crate) fn daemon() -> Value {
+    json!({"registry": REGISTRY, "repository": "csi-control-plane", "tag": "1", "pullPolicy": "Never"})
+}
+
+/// The user of the Dockerfile.
+const USER: &str = "65532:65532";
+const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
+
+/// Makes all images in a folder.
+pub(crate) fn make(folder: &Path) -> Vec<PathBuf> {
+    let root = |name: &str| {
+        let root = folder.join(name);
+        fs::create_dir_all(root.join("etc")).unwrap();
+        fs::create_dir_all(root.join("tmp")).unwrap();
+        fs::write(root.join("etc/passwd"), PASSWD).unwrap();
+        root
+    };
+    let busybox = root("busybox");
+    put_busybox(&busybox);
+    // As the Dockerfile has it, but for the libraries that a binary of `cargo test` needs: this machine's.
+    let daemon = root("daemon");
+    put_daemon(&daemon);
+    let driver = root("driver");
+    put_busybox(&driver);
+    put_daemon(&driver);
+    let path = "PATH=/bin";
+    let daemon_config = json!({
+        "User": USER, "Entrypoint": ["/csi-control-plane"], "Cmd": ["--help"], "ExposedPorts": {"8080/tcp": {}}});
+    let driver_config = json!({"Env": [path], "Entrypoint": ["/csi-control-plane", "demo-driver"]});
+    let archives = [
+        (BUSYBOX.to_owned(), &busybox, json!({"Env": [path], "Cmd": ["sleep", "1000000"]})),
+        (format!("{REGISTRY}/csi-control-plane:1"), &daemon, daemon_config),
+        (DRIVER.to_owned(), &driver, driver_config),
+    ];
+    archives.map(|(name, root, config)| archive(&name, root, &config)).into()
+}
+
+/// A static busybox, under the name of each of its tools.
+fn put_busybox(root: &Path) {
+    let program = programs::find("busybox");
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::copy(&program, bin.join("busybox")).unwrap();
+    let tools = Command::new(program).arg("--list").output().unwrap();
+    for tool in String::from_utf8(tools.stdout).unwrap().lines().filter(|tool| *tool != "busybox") {
+        symlink("busybox", bin.join(tool)).unwrap();
+    }
+}
+
+/// The daemon's binary, and the libraries that it names. The image's own names none.
+fn put_daemon(root: &Path) {
+    let binary = env!("CARGO_BIN_EXE_csi-control-plane");
+    let into = root.join("csi-control-plane");
+    fs::copy(binary, &into).unwrap();
+    // Without what debuggers read, it is a third as large. Who has no `strip` has a larger image.
+    let _ = Command::new("strip").arg("--strip-debug").arg(&into).status();
+    let told = Command::new("ldd").arg(binary).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    for library in told.split_whitespace().filter(|word| word.starts_with('/')) {
+        let into = root.join(&library[1..]);
+        fs::create_dir_all(into.parent().unwrap()).unwrap();
+        fs::copy(library, into).unwrap();
+    }
+}
+
+/// Packs a folder as an image of this name: an archive beside the folder.
+fn archive(name: &str, root: &Path, config: &Value) -> PathBuf {
+    let layout = root.with_extension("image");
+    let blobs = layout.join("blobs/sha256");
+    fs::create_dir_all(&blobs).unwrap();
+    let layer = layout.join("layer");
+    tar(root, &layer);
+    let bytes = fs::read(&layer).unwrap();
+    let (layer_digest, layer_size) = (digest(&bytes), bytes.len());
+    fs::rename(layer, blobs.join(&layer_digest)).unwrap();
+    let put = |value: &Value| {
+        let bytes = value.to_string().into_bytes();
+        let digest = digest(&bytes);
+        fs::write(blobs.join(&digest), &bytes).unwrap();
+        (digest, bytes.len())
+    };
+    let described = |kind: &str, digest: &str, size: usize| {
+        let (media, digest) = (format!("application/vnd.oci.image.{kind}"), format!("sha256:{digest}"));
+        json!({"mediaType": media, "digest": digest, "size": size})
+    };
+    let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let (digest, size) = put(&json!({
+        "architecture": architecture, "os": "linux", "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
+    }));
+    let (digest, size) = put(&json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": described("config.v1+json", &digest, size),
+        "layers": [described("layer.v1.tar", &layer_digest, layer_size)],
+    }));
+    let mut manifest = described("manifest.v1+json", &digest, size);
+    manifest["annotations"] = json!({"io.containerd.image.name": name});
+    let write = |name: &str, value: &Value| fs::write(layout.join(name), value.to_string()).unwrap();
+    write("oci-layout", &json!({"imageLayoutVersion": "1.0.0"}));
+    write("index.json", &json!({"schemaVersion": 2, "manifests": [manifest]}));
+    let archive = root.with_extension("tar");
+    tar(&layout, &archive);
+    archive
+}
+
+/// As root's files, whoever's they are.
+fn tar(folder: &Path, archive: &Path) {
+    let mut tar = Command::new("tar");
+    tar.args(["--owner=0", "--group=0", "--numeric-owner", "-C"]).arg(folder).arg("-cf").arg(archive).arg(".");
+    assert!(tar.status().unwrap().success(), "{tar:?}");
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

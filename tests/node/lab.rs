@@ -1,0 +1,285 @@
+//! A cluster with nodes, and the chart installed on it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use csi_control_plane::sandbox::driver::State;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::images;
+use super::machine::Machine;
+use crate::control_plane::{ControlPlane, Extent};
+use crate::programs;
+
+/// The driver's name.
+pub(crate) const NAME: &str = "demo.csi.example.com";
+/// The release of the chart, and where it is.
+pub(crate) const RELEASE: &str = "demo";
+pub(crate) const NAMESPACE: &str = "storage";
+/// The chart.
+pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/csi-control-plane");
+/// The class of its volumes.
+pub(crate) const CLASS: &str = "demo";
+
+/// A cluster that runs.
+pub(crate) struct Lab {
+    // The nodes go first: a pod has nothing to do without its API server.
+    pub(crate) machines: Vec<Machine>,
+    pub(crate) cluster: ControlPlane,
+    pub(crate) client: Client,
+    /// What its nodes keep, and the driver's storage.
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// Starts a control plane and two nodes, and installs the chart.
+    pub(crate) async fn start() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let cluster = ControlPlane::start(Extent::Nodes).await;
+        let folder = super::folder().join(format!("lab-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let archives = folder.join("images");
+        std::fs::create_dir_all(&archives).unwrap();
+        let archives = images::make(&archives);
+        let mut machines = Vec::new();
+        for number in 1..=2 {
+            machines.push(Machine::start(&cluster.folder, &folder, number, &archives).await);
+        }
+        let client = cluster.client().await;
+        let lab = Self { machines, cluster, client, folder };
+        for machine in &lab.machines {
+            let nodes: Api<Node> = Api::all(lab.client.clone());
+            lab.until("the node is ready", async || {
+                let node = nodes.get_opt(&machine.name).await.unwrap()?;
+                let conditions = node.status?.conditions?;
+                conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True").then_some(())
+            })
+            .await;
+        }
+        lab.install().await;
+        lab
+    }
+
+    /// Installs the chart, the driver's objects, and waits until every pod of it is ready.
+    async fn install(&self) {
+        let driver = json!({
+            "metadata": {"name": NAME},
+            "spec": {"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}});
+        self.create::<CSIDriver>(None, &driver).await;
+        let class = json!({
+            "metadata": {"name": CLASS}, "provisioner": NAME, "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": true});
+        self.create::<StorageClass>(None, &class).await;
+        self.create::<Namespace>(None, &json!({"metadata": {"name": NAMESPACE}})).await;
+        let values = self.cluster.folder.join("values.json");
+        std::fs::write(&values, values_of_the_chart().to_string()).unwrap();
+        let installed = self.helm(&["install", RELEASE, CHART, "--values", values.to_str().unwrap()]);
+        installed.unwrap_or_else(|told| panic!("{told}"));
+        self.controllers_are_ready().await;
+        let daemons: Api<DaemonSet> = Api::namespaced(self.client.clone(), NAMESPACE);
+        self.until("the pods of the nodes are ready", async || {
+            let set = daemons.list(&ListParams::default()).await.unwrap().items.pop()?;
+            (set.status?.number_ready == 2).then_some(())
+        })
+        .await;
+        let nodes: Api<CSINode> = Api::all(self.client.clone());
+        for machine in &self.machines {
+            self.until("the kubelet has the driver", async || {
+                let node = nodes.get_opt(&machine.name).await.unwrap()?;
+                node.spec.drivers.iter().any(|it| it.name == NAME && it.node_id == machine.name).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until both pods of the controller are ready.
+    pub(crate) async fn controllers_are_ready(&self) {
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
+        self.until("the controller's pods are ready", async || {
+            let deployment = deployments.list(&ListParams::default()).await.unwrap().items.pop()?;
+            (deployment.status?.ready_replicas? == 2).then_some(())
+        })
+        .await;
+    }
+
+    /// Runs Helm on the cluster, in the release's namespace.
+    pub(crate) fn helm(&self, arguments: &[&str]) -> Result<String, String> {
+        let kubeconfig = self.cluster.admin_kubeconfig();
+        let more = ["--namespace", NAMESPACE, "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let mut command = Command::new(programs::find("helm"));
+        // Without what the caller has told Helm.
+        let output = command.args(arguments).args(more).env_clear().env("HOME", &self.folder).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// Runs kubectl on the cluster.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(programs::find("kubectl"));
+        command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(arguments).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// Makes an object from its JSON.
+    pub(crate) async fn create<K>(&self, namespace: Option<&str>, object: &Value) -> K
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    {
+        let mut object = object.clone();
+        object["apiVersion"] = K::api_version(&()).into();
+        object["kind"] = K::kind(&()).into();
+        let address = K::url_path(&(), namespace);
+        let object: K = serde_json::from_value(object).unwrap();
+        let request =
+            kube::core::Request::new(address).create(&PostParams::default(), serde_json::to_vec(&object).unwrap());
+        self.client.request(request.unwrap()).await.unwrap_or_else(|error| panic!("{object:#?}: {error}"))
+    }
+
+    /// Waits for something of the cluster; in vain, it says how the pods are.
+    pub(crate) async fn until<T, F: AsyncFnMut() -> Option<T>>(&self, what: &str, look: F) -> T {
+        match crate::program::eventually_some(look).await {
+            Some(found) => found,
+            None => panic!("waited in vain: {what}\n{}", self.state()),
+        }
+    }
+
+    /// How the cluster is, for people.
+    pub(crate) fn state(&self) -> String {
+        let asked: [&[&str]; 4] = [
+            &["get", "pods,pvc,pv,volumeattachments,csinodes", "--all-namespaces", "--output=wide"],
+            &["get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"],
+            &[
+                "logs",
+                "--namespace",
+                NAMESPACE,
+                "--selector=app.kubernetes.io/instance=demo",
+                "--all-containers",
+                "--prefix",
+            ],
+            &["describe", "pods", "--all-namespaces"],
+        ];
+        asked.map(|arguments| self.kubectl(arguments).unwrap_or_else(|told| told)).join("\n")
+    }
+
+    /// The pod of the daemon that has a role's Lease, and its process.
+    pub(crate) async fn leader(&self, role: &str) -> (Pod, u32) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let pod = self
+            .until("a daemon leads", async || {
+                let leases = leases.list(&ListParams::default()).await.unwrap().items;
+                let lease = leases
+                    .into_iter()
+                    .find(|lease| lease.metadata.name.as_deref().is_some_and(|it| it.contains(role)))?;
+                let holder = lease.spec?.holder_identity.filter(|holder| !holder.is_empty())?;
+                let pods = pods.list(&ListParams::default()).await.unwrap().items;
+                pods.into_iter().find(|pod| pod.metadata.name.as_deref().is_some_and(|name| holder.starts_with(name)))
+            })
+            .await;
+        let process = process_of(pod.metadata.uid.as_deref().unwrap(), "run");
+        (pod, process.expect("the daemon's process"))
+    }
+
+    /// The driver's pod of the node's plugin on a node, and the driver's process.
+    pub(crate) async fn plugin_on(&self, node: &str) -> (Pod, u32) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let of_nodes = ListParams::default().labels("app.kubernetes.io/name=csi-control-plane-node");
+        let pods = pods.list(&of_nodes).await.unwrap().items;
+        let is_there = |pod: &Pod| pod.spec.as_ref().is_some_and(|it| it.node_name.as_deref() == Some(node));
+        let pod = pods.into_iter().find(is_there).expect("a pod of the node's plugin");
+        let process = process_of(pod.metadata.uid.as_deref().unwrap(), "demo-driver");
+        (pod, process.expect("the driver's process"))
+    }
+
+    /// The driver's state, as it keeps it.
+    pub(crate) fn storage(&self) -> State {
+        serde_yaml::from_str(&std::fs::read_to_string(self.folder.join("storage/state.yaml")).unwrap()).unwrap()
+    }
+
+    /// The loop devices of the driver's volumes.
+    pub(crate) fn devices(&self) -> Vec<String> {
+        let content = std::fs::read_dir(self.folder.join("storage/content")).unwrap().flatten();
+        let devices = content.filter(|file| file.path().is_file()).flat_map(|file| {
+            let losetup = Command::new("losetup")
+                .args(["--noheadings", "--output", "NAME", "--associated"])
+                .arg(file.path())
+                .output();
+            let told = String::from_utf8(losetup.unwrap().stdout).unwrap();
+            told.lines().map(str::to_owned).collect::<Vec<_>>()
+        });
+        devices.collect()
+    }
+
+    /// The nodes that volumes are attached to, by PersistentVolume.
+    pub(crate) async fn attachments(&self) -> BTreeMap<String, String> {
+        let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
+        let all = attachments.list(&ListParams::default()).await.unwrap().items;
+        all.into_iter().filter_map(|it| Some((it.spec.source.persistent_volume_name?, it.spec.node_name))).collect()
+    }
+}
+
+/// The process of a pod whose first argument this is. The pod's control group has its UID in its name.
+fn process_of(uid: &str, argument: &str) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.into_iter().find(|number| {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{number}/{name}")).unwrap_or_default();
+        read("cgroup").contains(uid) && read("cmdline").split('\0').nth(1) == Some(argument)
+    })
+}
+
+/// The pods: two of the controller, one for each node, each with a driver that has the same storage.
+fn values_of_the_chart() -> Value {
+    let storage = json!({"name": "storage", "hostPath": {"path": "/var/lib/demo-storage", "type": "Directory"}});
+    let device = json!({"name": "devices", "hostPath": {"path": "/dev", "type": "Directory"}});
+    let kubelet = json!({"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}});
+    let driver = |more: &[&str], mounts: &[Value]| {
+        let arguments = [&["--endpoint=unix:///csi/csi.sock", "--storage=/storage"], more].concat();
+        let own = [
+            json!({"name": "csi-socket", "mountPath": "/csi"}),
+            json!({"name": "storage", "mountPath": "/storage"}),
+            json!({"name": "devices", "mountPath": "/dev"}),
+        ];
+        let mounts = [&own[..], mounts].concat();
+        json!({
+            "name": "driver", "image": images::DRIVER, "imagePullPolicy": "Never", "args": arguments,
+            "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+            // It sizes, attaches and mounts devices: privileged, and root whatever the pod is.
+            "securityContext": {"privileged": true, "runAsNonRoot": false, "runAsUser": 0},
+            "livenessProbe": {
+                "httpGet": {"path": "/healthz", "port": 9808}, "periodSeconds": 2, "timeoutSeconds": 5,
+                // One that hangs obeys no SIGTERM.
+                "terminationGracePeriodSeconds": 1,
+            },
+            "volumeMounts": mounts,
+        })
+    };
+    let bidirectional =
+        json!({"name": "kubelet", "mountPath": "/var/lib/kubelet", "mountPropagation": "Bidirectional"});
+    json!({
+        "image": images::daemon(),
+        "driver": {"name": NAME, "containers": [driver(&[], &[])], "volumes": [&storage, &device]},
+        "config": {"roles": {
+            "attacher": {}, "provisioner": {}, "resizer": {}, "reconciler": {}, "liveness": {},
+        }},
+        "antiAffinity": "required",
+        "node": {
+            "enabled": true,
+            "driver": {
+                "containers": [driver(&["--node-id=$(NODE_NAME)"], &[bidirectional])],
+                "volumes": [&storage, &device, &kubelet],
+            },
+        },
+    })
+}

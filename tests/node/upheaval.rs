@@ -1,0 +1,93 @@
+//! What goes wrong while a pod writes all the time, and checks what it has written: it must notice nothing.
+
+use std::time::Instant;
+
+use super::lab::Lab;
+use super::machine::signal;
+use super::workloads::{BUSY, claim, pod};
+
+#[tokio::test]
+async fn a_pod_writes_on_whatever_dies_around_it() {
+    let mut lab = Lab::start().await;
+    let [first, second] = [0, 1].map(|node| lab.machines[node].name.clone());
+    lab.claim(&claim("busy", "Filesystem", "1Gi")).await;
+    lab.start_pod(&pod("busy", "busy", &first, BUSY)).await;
+    let volume = lab.volume_of("busy").await;
+    let lives = lab.lives("busy").await;
+
+    the_leader_is_killed(&lab, &second).await;
+    lab.undisturbed(&volume, &lives).await;
+
+    the_driver_hangs(&lab, &first).await;
+    lab.undisturbed(&volume, &lives).await;
+
+    the_kubelet_is_away(&mut lab, &first).await;
+    lab.undisturbed(&volume, &lives).await;
+
+    lab.machines[0].restart_containerd().await;
+    lab.undisturbed(&volume, &lives).await;
+    a_volume_is_used(&lab, "after-containerd", &first).await;
+
+    lab.cluster.restart_api(|| {}).await;
+    lab.cluster.compact().await;
+    lab.undisturbed(&volume, &lives).await;
+    a_volume_is_used(&lab, "after-the-api-server", &second).await;
+
+    // Each number was written once, and is there.
+    lab.remove("busy").await;
+    lab.detached(&volume).await;
+    let check =
+        "n=0; while read -r line; do n=$((n + 1)); [ $line = $n ] || exit 1; done </data/numbers; echo complete";
+    assert_eq!(lab.run(&pod("auditor", "busy", &second, check)).await, "complete\n");
+    lab.discard("busy").await;
+}
+
+/// A new claim gets a volume, a pod writes to it, and both go.
+async fn a_volume_is_used(lab: &Lab, name: &str, node: &str) {
+    let begun = Instant::now();
+    lab.claim(&claim(name, "Filesystem", "1Gi")).await;
+    lab.run(&pod(name, name, node, "echo here >/data/file")).await;
+    println!("{name}: a pod has run and is gone after {:.1} s", begun.elapsed().as_secs_f64());
+    lab.discard(name).await;
+}
+
+/// SIGKILL for the process that leads: another works within the time of its Lease.
+async fn the_leader_is_killed(lab: &Lab, node: &str) {
+    let (pod_of_leader, process) = lab.leader("attacher").await;
+    signal("KILL", process);
+    a_volume_is_used(lab, "after-the-leader", node).await;
+    // The kubelet starts the daemon's container again, and it is ready.
+    let name = pod_of_leader.metadata.name.unwrap();
+    lab.until("the killed daemon was started again", async || {
+        (lab.restarts_of("csi-control-plane", &name) == 1).then_some(())
+    })
+    .await;
+    lab.controllers_are_ready().await;
+}
+
+/// The driver of a node answers no more: the kubelet asks our daemon, which says so, and replaces the driver's container.
+async fn the_driver_hangs(lab: &Lab, node: &str) {
+    let (plugin, process) = lab.plugin_on(node).await;
+    signal("STOP", process);
+    let name = plugin.metadata.name.unwrap();
+    lab.until("the kubelet replaces the driver's container", async || {
+        (lab.restarts_of("driver", &name) == 1).then_some(())
+    })
+    .await;
+    assert_eq!(lab.restarts_of("csi-control-plane", &name), 0, "the daemon is well");
+    a_volume_is_used(lab, "after-the-driver", node).await;
+}
+
+/// The kubelet is killed, a pod is deleted meanwhile, and it comes back: it takes that pod's volume down, and no other.
+async fn the_kubelet_is_away(lab: &mut Lab, node: &str) {
+    lab.claim(&claim("left", "Filesystem", "1Gi")).await;
+    lab.start_pod(&pod("left", "left", node, "sleep 1000")).await;
+    let volume = lab.volume_of("left").await;
+    lab.machines[0].kill_kubelet();
+    let deleted = lab.kubectl(&["delete", "pod", "left", "--wait=false", "--grace-period=1"]);
+    assert!(deleted.is_ok(), "{deleted:?}");
+    assert!(lab.attachments().await.contains_key(&volume), "nobody may detach what a node has mounted");
+    lab.machines[0].start_kubelet();
+    lab.detached(&volume).await;
+    lab.discard("left").await;
+}
