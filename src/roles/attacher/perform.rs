@@ -41,7 +41,10 @@ pub(super) async fn perform(
         Step::ConfirmVolume => confirm_volume(stores, now, io).await,
         Step::ProtectVolume => protect_volume(stores, now, io).await,
         Step::SaveIntent(intent) => save_intent(stores, now, &intent, io).await,
-        Step::ReadSecret(reference) => io.secret(&reference, LOAD_SECRET).await.map(Answer::Secret),
+        Step::ReadSecret(reference) => {
+            let secret = io.secret(&reference).await?;
+            Ok(Answer::Secret(secret.map_err(|failure| LOAD_SECRET.failed(failure))?))
+        }
         Step::Publish(wanted) => publish(now, *wanted, secret, io).await,
         Step::Unpublish(wanted) => unpublish(now, *wanted, secret, io).await,
         Step::SkipUnpublish(skip) => Ok(Answer::Skipped(skip)),

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::queue::{Cause, Causes, Outcome, Ticket};
+use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Stop, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Start, Stop, Telling, TermScope};
 
 use super::context::{Context, Objects};
 use super::error::{AttachError, InvalidAttachment};
@@ -57,8 +57,8 @@ impl Reconcile for Attachments {
         first.join_trace(ticket);
     }
 
-    fn begin(first: &Objects, causes: Causes) -> Progress {
-        let wanted = Wanted { direction: first.attachment.direction, forced: causes.contains(Cause::Drift) };
+    fn begin(first: &Objects, start: Start) -> Progress {
+        let wanted = Wanted { direction: first.attachment.direction, forced: start.causes.contains(Cause::Drift) };
         Progress { wanted, ..Progress::default() }
     }
 
@@ -66,12 +66,13 @@ impl Reconcile for Attachments {
         next_step(&view.view(progress))
     }
 
-    fn lock(step: &Step) -> Option<&str> {
-        match step {
-            Step::Publish(publish) => Some(&publish.volume_id),
-            Step::Unpublish(unpublish) => Some(&unpublish.volume_id),
-            _ => None,
-        }
+    fn lock<'a>(step: &'a Step, _: &'a Objects) -> Option<(&'a str, &'a str)> {
+        let volume = match step {
+            Step::Publish(publish) => &publish.volume_id,
+            Step::Unpublish(unpublish) => &unpublish.volume_id,
+            _ => return None,
+        };
+        Some((volume, volume))
     }
 
     fn has_answer(progress: &Progress) -> bool {

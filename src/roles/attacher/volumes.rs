@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tracing::info;
 
 use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume, patch};
-use crate::queue::Causes;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{End, Io, Memory, NoReason, Part, Reconcile, Run, Stop, Telling, TermScope, Written};
+use crate::roles::kit::{End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Stop, Telling, TermScope, Written};
 
 use super::context::Context;
 use super::error::RELEASE_VOLUME;
@@ -94,7 +93,7 @@ impl Reconcile for Volumes {
         &view.volume.metadata.uid
     }
 
-    fn begin(_: &View, _: Causes) -> Progress {
+    fn begin(_: &View, _: Start) -> Progress {
         Progress::Waits
     }
 

@@ -46,6 +46,17 @@ pub enum End<'a, R: Reason> {
     Failed(&'a AttemptError<R>),
 }
 
+/// Facts of an attempt when it begins.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    /// Why the key was added.
+    pub causes: Causes,
+    /// How many attempts have failed before it.
+    pub failed_before: u32,
+    /// How long the key has waited for a worker.
+    pub waited: Duration,
+}
+
 /// Facts of an attempt for what is told of it.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -102,15 +113,19 @@ pub trait Reconcile: Send + Sync + 'static {
     fn join_trace(_first: &Self::View, _ticket: &Ticket<Self::Key>) {}
 
     /// What an attempt knows when it begins.
-    fn begin(first: &Self::View, causes: Causes) -> Self::Progress;
+    fn begin(first: &Self::View, start: Start) -> Self::Progress;
 
     /// The policy.
     fn next_step(view: &Self::View, progress: &Self::Progress) -> Next<Self::Step>;
 
-    /// The volume that is locked while the step is done. After a wait for the lock, the decision is made anew.
-    fn lock(_step: &Self::Step) -> Option<&str> {
+    /// The volume that is locked while the step is done, by two names if it has two: `CreateVolume` knows that of the object, the
+    /// attacher the driver's. After a wait for the lock, the decision is made anew.
+    fn lock<'a>(_step: &'a Self::Step, _view: &'a Self::View) -> Option<(&'a str, &'a str)> {
         None
     }
+
+    /// The attempt has waited for a lock: what it knew may be old.
+    fn waited(_progress: &mut Self::Progress) {}
 
     /// Whether the driver has given an answer that is still to be recorded. Then the end of the term does not end the attempt;
     /// only the loss of the Lease does.
@@ -155,7 +170,8 @@ pub trait Reconcile: Send + Sync + 'static {
 pub async fn drive<R: Reconcile>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
     let Some(first) = reconciler.view(ticket.key()) else { return Outcome::Forget };
     R::join_trace(&first, &ticket);
-    let progress = R::begin(&first, ticket.causes());
+    let start = Start { causes: ticket.causes(), failed_before: ticket.attempt(), waited: ticket.waited() };
+    let progress = R::begin(&first, start);
     let mut attempt = Attempt { reconciler, first, progress, failure: None, refreshes: AtomicU32::new(0) };
     let outcome = match attempt.work(&mut ticket).await {
         Ok(()) => attempt.conclude(&ticket),
@@ -201,11 +217,12 @@ impl<R: Reconcile> Attempt<'_, R> {
             if scope.term.is_over() && patience == Patience::UntilOver {
                 return Err(Outcome::Interrupted);
             }
-            match steps.first().and_then(R::lock) {
+            match steps.first().and_then(|step| R::lock(step, &view)) {
                 None => held.release(),
                 Some(volume) => {
-                    let at_once = held.lock(&scope.volume_locks, (volume, volume), &scope.term, patience, ticket).await;
+                    let at_once = held.lock(&scope.volume_locks, volume, &scope.term, patience, ticket).await;
                     if !at_once.map_err(|_| Outcome::Interrupted)? {
+                        R::waited(&mut self.progress);
                         continue;
                     }
                 }

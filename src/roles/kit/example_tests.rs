@@ -22,14 +22,14 @@ use crate::csi::volume::capability;
 use crate::election::Term;
 use crate::process::{Faults, Section};
 use crate::proto::ValidateVolumeCapabilitiesRequest;
-use crate::queue::{Activation, Cause, Causes, RetrySection};
+use crate::queue::{Activation, Cause, RetrySection};
 use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::served::Served;
 use crate::roles::kit::{
-    Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Remembered, Run, Stop, Store, Telling, TermScope,
-    queues,
+    Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Remembered, Run, Start, Stop, Store, Telling,
+    TermScope, queues,
 };
 use crate::roles::{ClusterRole, Kind, LeasePolicy, Registration, Role, RoleContext, RoleError, Wiring};
 use crate::sandbox::api::PatchBody;
@@ -192,7 +192,7 @@ impl Reconcile for Confirmer {
         &view.volume.metadata.uid
     }
 
-    fn begin(_: &View, _: Causes) -> Progress {
+    fn begin(_: &View, _: Start) -> Progress {
         Progress::default()
     }
 
@@ -200,8 +200,8 @@ impl Reconcile for Confirmer {
         next_step(view, progress)
     }
 
-    fn lock(step: &Step) -> Option<&str> {
-        if let Step::Ask { handle } = step { Some(handle) } else { None }
+    fn lock<'a>(step: &'a Step, _: &'a View) -> Option<(&'a str, &'a str)> {
+        if let Step::Ask { handle } = step { Some((handle, handle)) } else { None }
     }
 
     async fn perform(

@@ -52,12 +52,16 @@ pub enum Freshness {
 /// object. An *older* version is an error: the API's storage was restored from a backup, so nothing can be concluded from the cache. A list
 /// is requested that replaces every object.
 pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Result<Freshness, ApiError> {
-    let name = ObjectName::of(seen);
-    let Some(object) = api.get_opt::<K>(&name).await? else { return Ok(Freshness::Gone) };
+    let Some(object) = api.get_opt::<K>(&ObjectName::of(seen)).await? else { return Ok(Freshness::Gone) };
     if object.meta().uid != seen.meta().uid {
         return Ok(Freshness::Gone);
     }
-    let read = object.meta().version();
+    compare(cache, seen, object)
+}
+
+/// Gives a cache the object that was read, and says whether that is newer than `seen`. The error is that of [`read_again`].
+pub fn compare<K: Cached>(cache: &Cache<K>, seen: &K, object: K) -> Result<Freshness, ApiError> {
+    let (name, read) = (ObjectName::of(seen), object.meta().version());
     cache.apply_own_write(object);
     // Compared with the current cache, not with an earlier one: the conflicting write may be our own and already in the
     // cache.

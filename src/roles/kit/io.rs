@@ -16,14 +16,14 @@ use crate::process::ErrorChain;
 use crate::queue::{Key, Ticket};
 
 use super::failure::{AttemptError, NoTurn, Op, OpError, Reason, Stop};
-use super::freshness::{Freshness, lacks, read_again};
+use super::freshness::{Freshness, catch_up, compare, lacks, read_again};
 use super::locks::Patience;
 use super::scope::TermScope;
-use super::secrets::{self, Secret};
+use super::secrets::{self, Secret, SecretFailure};
 use super::store::Store;
 
 /// Reads an object again whose cached version was old.
-const REFRESH: Op = Op("cannot read the object again after a conflict");
+pub const REFRESH: Op = Op("cannot read the object again after a conflict");
 /// Reads an object before the driver is called for it.
 const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
 
@@ -43,7 +43,7 @@ const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
 pub enum Written {
     /// The store has the object as the write has left it.
     Kept,
-    /// The write took the last finalizer off an object that was being deleted.
+    /// The object is gone: it was being deleted, and the write took its last finalizer, or it had none when it was deleted.
     Ended,
     /// The API has no such object any more. The error is that of the write.
     NotFound(OpError),
@@ -98,17 +98,27 @@ impl<'a, K: Key> Io<'a, K> {
         }
     }
 
-    /// Waits until the objects of a kind were listed once in this term. Meanwhile another key has the worker.
-    pub async fn wait_listed<T: Cached, R: Reason>(&self, store: &Store<T>) -> Result<(), Stop<R>> {
+    /// Waits for something that is no request and no call. Meanwhile another key has the worker.
+    pub async fn wait<T, R: Reason>(&self, event: impl Future<Output = T>) -> Result<T, Stop<R>> {
         let Shared { scope, ticket, patience, .. } = self.shared;
-        let listed = store.listed().wait(|| store.cache().relisted());
         let mut ticket = ticket.lock().await;
-        match patience {
-            Patience::UntilOver => ticket.park(scope.term.unless_over(listed)).await?,
-            Patience::UntilLost => ticket.park(scope.term.until_lost(listed)).await?,
-        }
+        let happened = match patience {
+            Patience::UntilOver => ticket.park(scope.term.unless_over(event)).await?,
+            Patience::UntilLost => ticket.park(scope.term.until_lost(event)).await?,
+        };
         self.is_done().await;
-        Ok(())
+        Ok(happened)
+    }
+
+    /// Waits until the objects of a kind were listed once in this term.
+    pub async fn wait_listed<T: Cached, R: Reason>(&self, store: &Store<T>) -> Result<(), Stop<R>> {
+        self.wait(store.list()).await
+    }
+
+    /// Waits until the store has every object that is older than `seen`, which may have come in an answer before the watch got as far.
+    pub async fn catch_up<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T) -> Result<(), Stop<R>> {
+        let api = self.api()?;
+        Ok(self.wait(catch_up(api, store.cache(), seen)).await?.map_err(|error| CONFIRM.failed(error))?)
     }
 
     /// Reads an object that the store has, so that the store has [confirmed](Store::is_confirmed) it.
@@ -119,8 +129,8 @@ impl<'a, K: Key> Io<'a, K> {
         if found.meta().uid != seen.meta().uid {
             return Ok(Confirmed::Replaced);
         }
-        store.confirm(&found);
-        store.cache().apply_own_write(found);
+        compare(store.cache(), seen, found).map_err(|error| CONFIRM.failed(error))?;
+        store.confirm(seen);
         Ok(Confirmed::Yes)
     }
 
@@ -149,10 +159,10 @@ impl<'a, K: Key> Io<'a, K> {
     }
 
     /// Reads a Secret.
-    pub async fn secret<R: Reason>(&self, place: &SecretRef, op: Op) -> Result<Secret, Stop<R>> {
+    pub async fn secret<R: Reason>(&self, place: &SecretRef) -> Result<Result<Secret, SecretFailure>, Stop<R>> {
         let found = secrets::read(self.api()?, place).await;
         self.is_done().await;
-        Ok(found.map_err(|error| op.failed(error))?)
+        Ok(found)
     }
 
     /// Patches the object that `seen` shows. What records an answer of the driver is tried a few times, because an attempt that gives up
@@ -167,6 +177,20 @@ impl<'a, K: Key> Io<'a, K> {
         let written = self.try_to_write(store, seen, (part, patch)).await;
         let end = match written? {
             Ok(written) => Ok(Self::written(store, written)),
+            Err(error) => self.read_after(store, seen, op.failed(error)).await,
+        };
+        self.is_done().await;
+        end
+    }
+
+    /// Deletes the object that `seen` shows, whatever else has changed in it.
+    pub async fn delete<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T, op: Op) -> Result<Written, Stop<R>> {
+        let end = match self.api()?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await {
+            Ok(Some(left)) => Ok(Self::written(store, left)),
+            Ok(None) => {
+                store.doubt(seen);
+                Ok(Written::Ended)
+            }
             Err(error) => self.read_after(store, seen, op.failed(error)).await,
         };
         self.is_done().await;

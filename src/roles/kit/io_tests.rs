@@ -14,9 +14,9 @@ use crate::csi::CsiOptions;
 use crate::election::Term;
 use crate::process::Clock;
 use crate::proto::ControllerUnpublishVolumeRequest;
-use crate::queue::{Activation, Cause, Causes, Outcome, RetrySection};
+use crate::queue::{Activation, Cause, Outcome, RetrySection};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{Controllers, End, Memory, NoReason, Reconcile, Run, Telling, queues};
+use crate::roles::kit::{Controllers, End, Memory, NoReason, Reconcile, Run, Start, Telling, queues};
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::api::pure::rejection::Rejection;
@@ -34,6 +34,7 @@ enum Verb {
     Confirm,
     AddFinalizer,
     RemoveFinalizer,
+    Delete,
     Call,
     CallAndConfirm,
 }
@@ -77,6 +78,7 @@ impl OneVerb {
                 let patch = patch::remove_finalizer(&seen.metadata, OURS).unwrap();
                 io.write(store, seen, (Part::Object, &patch), OP).await.map(written)
             }
+            Verb::Delete => io.delete(store, seen, OP).await.map(written),
             Verb::Call => call().await.map(|_| "called"),
             Verb::CallAndConfirm => {
                 call().await?;
@@ -115,7 +117,7 @@ impl Reconcile for OneVerb {
         view
     }
 
-    fn begin(view: &String, _: Causes) -> (bool, bool) {
+    fn begin(view: &String, _: Start) -> (bool, bool) {
         (false, view.ends_with("true"))
     }
 
@@ -281,6 +283,26 @@ async fn what_a_write_brings_is_in_the_store_and_is_confirmed() {
     // Its last finalizer.
     world.harness.testbed.api.delete::<k8s_openapi::api::core::v1::PersistentVolume>("", NAME).unwrap();
     assert_eq!(world.play(Verb::RemoveFinalizer, &after).await, "ended");
+    world.harness.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_somebody_holds_stays_after_its_deletion_and_its_namesake_is_not_deleted() {
+    let world = World::of_permanent_term().await;
+    let mut former = world.seen();
+    former.metadata.uid = "of-its-former-life".into();
+    assert_eq!(world.play(Verb::Delete, &former).await, "not found");
+    assert_eq!(world.play(Verb::AddFinalizer, &world.seen()).await, "kept");
+    assert_eq!(world.play(Verb::Delete, &world.seen()).await, "kept");
+    assert!(world.seen().metadata.deletion_timestamp.is_some(), "the answer is in the store");
+    assert_eq!(world.play(Verb::RemoveFinalizer, &world.seen()).await, "ended");
+    world.create(&[]);
+    let is_new =
+        || world.store.get(&ObjectName::cluster(NAME)).is_some_and(|it| it.metadata.deletion_timestamp.is_none());
+    while !is_new() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(world.play(Verb::Delete, &world.seen()).await, "ended");
     world.harness.testbed.tear_down().await;
 }
 

@@ -63,6 +63,11 @@ impl<M: Remembered> Memory<M> {
         result
     }
 
+    /// What `read` finds, in the order of the uids.
+    pub fn find_all<T>(&self, read: impl Fn(&M) -> Option<T>) -> Vec<T> {
+        self.lock().by_uid.values().filter_map(read).collect()
+    }
+
     /// Changes what is remembered of every object of which something is.
     pub fn change_all(&self, mut change: impl FnMut(&str, &mut M)) {
         let uids: Vec<String> = self.lock().by_uid.keys().cloned().collect();

@@ -4,7 +4,7 @@
 //! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
-//! Io            the verbs: wait_listed, confirm, lacks, unless_newer, secret, write, call
+//! Io            the verbs: wait, wait_listed, catch_up, confirm, lacks, unless_newer, secret, write, delete, call
 //! Store         a kind's cache, with what the API has confirmed of it during the term
 //! Memory        what a term remembers of each object, all of which can be lost
 //! Telling       what people and metrics are told, as values
@@ -29,10 +29,11 @@
 //! - What one attempt has done (`Progress`) is apart from what the term remembers (`Memory`): a Secret must not outlive its attempt.
 //! - `perform` has `self`, which holds the stores. The clients are only in [`Io`].
 //! - `tell` writes the log lines itself: users filter them by the role's module.
+//! - What is neither a request nor a call, such as the journal's word, is waited for by `wait`: one verb for all of it.
 //!
-//! Only the attacher has this shape yet. The other roles have [`Reconciler`], its forerunner: the same loop, in which the role takes
-//! clients, feeds caches, reads again and reports for itself. Each moves on its own; then `reconcile.rs` goes, with [`ByUid`], [`UidSet`]
-//! and [`Told`].
+//! Only the attacher and the provisioner's deletions have this shape yet. The others have [`Reconciler`], its forerunner: the same loop,
+//! in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own; then `reconcile.rs` goes,
+//! with [`ByUid`], [`UidSet`] and [`Told`].
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).
@@ -83,7 +84,7 @@ pub mod unknown_values;
 
 pub use by_uid::ByUid;
 pub use controllers::Controllers;
-pub use drive::{End, Reconcile, Run};
+pub use drive::{End, Reconcile, Run, Start};
 pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
 pub use io::{Confirmed, Io, Part, Written};

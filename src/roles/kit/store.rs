@@ -102,13 +102,19 @@ impl<K: Cached> Store<K> {
         self.0.listed.is_done()
     }
 
+    /// Waits until the objects were listed once in this term.
+    pub async fn list(&self) {
+        self.0.listed.wait(|| self.0.cache.relisted()).await;
+    }
+
+    /// Whether this version of an object came in an answer, so that older objects may be missing.
+    pub fn is_ahead(&self, object: &K) -> bool {
+        self.0.cache.is_ahead(object)
+    }
+
     /// For subscriptions.
     pub(super) fn cache(&self) -> &Cache<K> {
         &self.0.cache
-    }
-
-    pub(super) fn listed(&self) -> &ListedOnce {
-        &self.0.listed
     }
 
     /// The API has shown the object. Its deletion may have been seen before the answer came, and is not seen again.
