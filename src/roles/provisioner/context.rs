@@ -23,8 +23,7 @@ use crate::roles::provisioner::claims::request::whole_uid;
 use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
-use crate::roles::provisioner::deletion;
-use crate::roles::provisioner::deletion::memory::DeletionMemory;
+use crate::roles::provisioner::deletion::context::DeletionContext;
 use crate::roles::provisioner::node::deployment::Deployment;
 use crate::roles::provisioner::node::lost::LostNodes;
 use crate::roles::provisioner::reporter::Reporter;
@@ -64,8 +63,6 @@ pub struct Context {
     pub scope: TermScope,
     /// The rules of provisioning.
     pub rules: Rules,
-    /// The rules of deletion.
-    pub deletion: deletion::decide::Rules,
     /// The settings that shape a request, beyond the claim and its class.
     pub asking: ProvisionRules,
     /// The role's configuration.
@@ -101,8 +98,8 @@ pub struct Context {
     pub lost_nodes: LostNodes,
     /// Which claims wait for something by which no index of the caches finds them.
     pub pending_on: PendingOn,
-    /// What is known of the volumes that are deleted.
-    pub deletions: DeletionMemory,
+    /// What the deletions share.
+    pub deletion: DeletionContext,
     /// What is known of data sources.
     pub sources: SourceMemory,
 }
@@ -220,15 +217,6 @@ impl Context {
         if self.sources.admitted.forget(&claim.key.uid) {
             self.sources_may_be_free(claim);
         }
-    }
-
-    /// Waits until volumes and attachments were listed once in this term. The watches of a new leader may be behind:
-    /// they may still show a volume that the last leader deleted, or not yet show an attachment.
-    pub async fn relist(&self) {
-        let both = || async {
-            futures::future::join(self.stores.volumes.relisted(), self.stores.attachments.relisted()).await;
-        };
-        self.deletions.relisted.wait(both).await;
     }
 
     /// Waits until claims were listed once in this term: a claim that the watch has not shown yet may need a source

@@ -14,7 +14,7 @@ use crate::cluster::{
 use crate::roles::provisioner::names;
 
 use crate::roles::provisioner::claims::claim::{Owner, owner_of};
-use crate::roles::provisioner::deletion::decide as deletion;
+use crate::roles::provisioner::deletion::policy as deletion;
 
 /// What a change means for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -123,7 +123,10 @@ fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_i
         driver: DRIVER.into(),
         finalizer: names::FINALIZER_PROVISIONER,
         attaches: true,
+        lacks: None,
         honors_policy: true,
+        without_secret: false,
+        has_events: true,
     };
     let volume = |phase: &str, patch: Value| {
         let base = json!({

@@ -35,16 +35,6 @@ impl Reporter {
         self.meter.counter(&metrics::PROVISION_FAILED, &[("class", class), ("source", source)]).increment(1);
     }
 
-    pub(super) fn deleted(&self, class: &str, took: Duration) {
-        let labels = [("class", class)];
-        self.meter.counter(&metrics::DELETE_TOTAL, &labels).increment(1);
-        self.meter.histogram(&metrics::DELETE_DURATION, &labels).record(took.as_secs_f64());
-    }
-
-    pub(super) fn delete_failed(&self, class: &str) {
-        self.meter.counter(&metrics::DELETE_FAILED, &[("class", class)]).increment(1);
-    }
-
     pub(super) fn resumed(&self, result: &str) {
         self.meter
             .counter(&metrics::VOLUMES_RESUMED, &[("driver_name", &self.driver), ("result", result)])

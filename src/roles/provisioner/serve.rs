@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
 use crate::csi::DriverState;
+use crate::csi::capabilities::ControllerRpc;
 use crate::diagnostics::{Column, Table};
 use crate::election::Term;
 use crate::journal::{Journal, Opened};
@@ -15,11 +16,11 @@ use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
 use crate::roles::csi_attacher;
 use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, TermScope, UidSet, UnknownValues, queues};
+use crate::roles::kit::{Controllers, EventsMode, TermScope, UidSet, UnknownValues, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
-use super::{NAME, capacity, deletion, journal, unknown};
+use super::{NAME, capacity, journal, unknown};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
@@ -33,8 +34,9 @@ use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
 use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::{Context, Stores};
-use crate::roles::provisioner::deletion::DeletionReconciler;
-use crate::roles::provisioner::deletion::memory::DeletionMemory;
+use crate::roles::provisioner::deletion::Deletions;
+use crate::roles::provisioner::deletion::context::DeletionContext;
+use crate::roles::provisioner::deletion::policy as deletion;
 use crate::roles::provisioner::node::NodeAdmission;
 use crate::roles::provisioner::node::deployment::{Deployment, LocalNode};
 use crate::roles::provisioner::node::lost::LostNodes;
@@ -158,8 +160,8 @@ impl Provisioner {
         } else {
             controllers.reconcile(&queues.claims, title, subject, claims);
         }
-        let deletions = DeletionReconciler::new(Arc::clone(&cx));
-        controllers.reconcile(&queues.volumes, "Volumes to delete", |_| None, deletions);
+        cx.deletion.follow(&mut controllers);
+        controllers.drive(&queues.volumes, "Volumes to delete", |_| None, Deletions(Arc::clone(&cx)));
         let sources = SourceReconciler::new(Arc::clone(&cx));
         controllers.reconcile(&queues.sources, "Data sources to unprotect", |_| None, sources);
         Self::show(role, &cx, &mut controllers);
@@ -208,10 +210,7 @@ impl Provisioner {
     /// The tables of the status page.
     fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
         let of_detaching = Arc::clone(cx);
-        controllers.show(role.board.table(NAME, &DETACHING, move || {
-            let all = of_detaching.deletions.detaching.all();
-            all.into_iter().map(|(volume, attachments)| vec![volume.into(), attachments.into()]).collect()
-        }));
+        controllers.show(role.board.table(NAME, &DETACHING, move || of_detaching.deletion.detaching()));
         if cx.deployment.local().is_none() {
             return;
         }
@@ -359,15 +358,24 @@ impl Provisioner {
             attributes_classes: section.attributes_classes,
         };
         let attaches = capabilities.publish_unpublish();
+        let lacks = if capabilities.controller_service() {
+            (!capabilities.has(ControllerRpc::CreateDeleteVolume)).then_some("CREATE_DELETE_VOLUME")
+        } else {
+            Some("CONTROLLER_SERVICE")
+        };
+        let deletion = deletion::Rules {
+            driver: driver.name.clone(),
+            finalizer: names::FINALIZER_PROVISIONER,
+            attaches,
+            lacks,
+            honors_policy: section.honor_reclaim_policy,
+            without_secret: section.delete_without_secret,
+            has_events: section.events != EventsMode::None,
+        };
         Context {
             scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
             rules,
-            deletion: deletion::decide::Rules {
-                driver: driver.name.clone(),
-                finalizer: names::FINALIZER_PROVISIONER,
-                attaches,
-                honors_policy: section.honor_reclaim_policy,
-            },
+            deletion: DeletionContext::new(deletion, &self.stores.volumes, &self.stores.attachments),
             asking,
             section: section.clone(),
             stores: self.stores.clone(),
@@ -385,7 +393,6 @@ impl Provisioner {
             journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
             journal,
             pending_on: PendingOn::default(),
-            deletions: DeletionMemory::default(),
             sources: SourceMemory::new(role.clock, queues.sources.clone()),
         }
     }

@@ -141,12 +141,10 @@ async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() 
 #[tokio::test(start_paused = true)]
 async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
     let (harness, cx, queues, _wired) = claims_alone(Profile::default()).await;
-    cx.deletions.deleted.note("u1");
-    cx.deletions.detaching.note("pv-1", 1);
+    cx.deletion.memory.change("u1", |it| it.is_deleted = true);
     let [old, new] = ["u1", "u2"].map(|uid| json!({ "metadata": { "name": "pv-1", "uid": uid } }));
     queues.volume_changed(&cx, &change(Some(&old), Some(&new)));
-    assert!(!cx.deletions.deleted.has("u1"));
-    assert_eq!(cx.deletions.detaching.all(), []);
+    assert_eq!(cx.deletion.memory.len(), 0);
     harness.testbed.tear_down().await;
 }
 

@@ -154,7 +154,7 @@ impl Queues {
         if let Some(old) = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid) {
             self.volume_gone(cx, old);
         }
-        match predicates::volume_wake(change, &cx.deletion) {
+        match predicates::volume_wake(change, &cx.deletion.rules) {
             Wake::Now => self.wake_volume(object, Cause::Changed),
             Wake::Forget => self.volume_gone(cx, object),
             Wake::No => {}
@@ -199,8 +199,7 @@ impl Queues {
     fn volume_gone(&self, cx: &Context, object: &PersistentVolume) {
         let name = &object.metadata.name;
         self.volumes.forget(&name.to_string());
-        cx.deletions.detaching.forget(name);
-        cx.deletions.deleted.forget(&object.metadata.uid);
+        cx.deletion.memory.forget(&object.metadata.uid);
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
@@ -228,7 +227,7 @@ impl Queues {
     }
 
     fn wake_wanted(&self, cx: &Context, object: &PersistentVolume) {
-        if predicates::wants_work(object, &cx.deletion).is_some() {
+        if predicates::wants_work(object, &cx.deletion.rules).is_some() {
             self.wake_volume(object, Cause::Changed);
         }
     }
@@ -272,7 +271,7 @@ impl Queues {
             self.claims.add(key, activation(Cause::Resync));
         }
         for object in cx.stores.volumes.all() {
-            if predicates::wants_work(&object, &cx.deletion).is_some() {
+            if predicates::wants_work(&object, &cx.deletion.rules).is_some() {
                 self.wake_volume(&object, Cause::Resync);
             }
         }

@@ -5,7 +5,7 @@ use crate::cluster::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use crate::roles::kit::unknown_values::{UnknownValue, of_volume_mode};
 
 use super::class::csi_class;
-use super::deletion::decide::is_ours;
+use super::deletion::policy::is_ours;
 use super::predicates::is_wanted;
 
 const PHASES: &[&str] = &["Pending", "Available", "Bound", "Released", "Failed"];

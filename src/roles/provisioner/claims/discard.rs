@@ -115,8 +115,8 @@ impl Look<'_> {
         let Phase::Created(made) = self.known().phase() else { return Ok(Happened::Nothing) };
         let (cx, handle, is_unwanted) = (self.cx, made.volume.volume_id.as_str(), self.is_unwanted(now));
         // A volume that a claim waits for is most likely new: the cache is enough, so that no list delays the claim.
-        if is_unwanted && !cx.deletions.relisted.is_done() {
-            attempt.park(&cx.scope.term, cx.relist()).await?;
+        if is_unwanted && !cx.deletion.is_listed() {
+            attempt.park(&cx.scope.term, cx.deletion.list()).await?;
         }
         let Some(other) = self.other_owner(now, handle).await? else { return Ok(Happened::Checked) };
         if is_unwanted || self.volume_name(&now.claim).is_ok_and(|name| name == other) {

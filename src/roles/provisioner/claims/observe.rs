@@ -71,7 +71,7 @@ impl<'a> Look<'a> {
         };
         let named = self.named_volume(&claim);
         let has_volume = named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it));
-        let listed = cx.deletions.relisted.is_done() && cx.sources.relisted.is_done();
+        let listed = cx.deletion.is_listed() && cx.sources.relisted.is_done();
         Observed { claim, present, class, source, whose, origin, place, has_volume, listed }
     }
 

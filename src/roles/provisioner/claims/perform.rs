@@ -84,7 +84,7 @@ impl Look<'_> {
                 Ok(Change::Found { version }.into())
             }
             Step::Relist => {
-                let lists = async { futures::future::join(cx.relist(), cx.relist_claims()).await };
+                let lists = async { futures::future::join(cx.deletion.list(), cx.relist_claims()).await };
                 attempt.park(&cx.scope.term, lists).await?;
                 Ok(Happened::Nothing)
             }

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::cluster::InTree;
+use crate::roles::kit::io::REFRESH;
 use crate::roles::kit::secrets::SecretFailure;
 use crate::roles::kit::{AttemptError, Op, OpError, Reason};
 use crate::roles::provisioner::parameters::secrets::SecretError;
@@ -55,16 +56,12 @@ pub type DeleteError = AttemptError<DeleteReason>;
 
 /// Adds our finalizer to the volume.
 pub const PROTECT: Op = Op("cannot add the finalizer to the persistentvolume");
-/// Reads the volume before the driver is called, because the cache may be behind.
-pub const CONFIRM: Op = Op("cannot see whether the volume is still to be deleted");
 /// Waits until the journal has no entry for the volume.
 pub const FORGET: Op = Op("the persistentvolume stays until the journal has no entry of it");
 /// Deletes the object of a deleted volume.
 pub const REMOVE: Op = Op("the volume is deleted, but its persistentvolume could not be");
 /// Removes our finalizer from the volume.
 pub const RELEASE: Op = Op("cannot remove the finalizer from the persistentvolume");
-/// Reads the volume again after a conflict.
-pub const REFRESH: Op = Op("cannot read the persistentvolume again after a conflict");
 /// Reads the secret. It may exist at the next attempt.
 const LOAD_SECRET: Op = Op("cannot load the deletion secret");
 /// Reads the secret, where there is none and only people can bring it: the text says what they can do.
@@ -138,7 +135,7 @@ mod tests {
                 key: "token".into(),
             })))
         };
-        for op in [CONFIRM, REMOVE, LOAD_SECRET, LOAD_MISSING_SECRET, READ_FORBIDDEN_SECRET, USE_SECRET] {
+        for op in [FORGET, REMOVE, LOAD_SECRET, LOAD_MISSING_SECRET, READ_FORBIDDEN_SECRET, USE_SECRET] {
             assert!(is_of_the_volume(&failed(op)), "{op:?}");
         }
         for op in [PROTECT, RELEASE, REFRESH] {

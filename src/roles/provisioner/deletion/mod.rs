@@ -1,17 +1,21 @@
 //! Deletes volumes whose claims are gone, and keeps our finalizer on the volumes that this daemon deletes.
 //!
 //! ```text
-//! reconcile.rs   the attempt: reads the caches, does one step of I/O, reports the end
-//! decide.rs      which step comes next: pure
-//! state.rs       what an attempt knows, and what each event means: pure
-//! memory.rs      what the attempts of a term share
-//! error.rs       the reasons and the requests that may fail
+//! context.rs     what the deletions of a term share
+//! policy.rs      which step comes next: pure
+//! progress.rs    what an attempt has done, and what the term remembers of a volume: pure
+//! reconcile.rs   the reconciler: what a decision is made from
+//! perform.rs     each step's request or call
+//! report.rs      what is told of an attempt: pure
+//! error.rs       the reasons, and the requests that may fail
 //! ```
 
-pub mod decide;
+pub mod context;
 pub mod error;
-pub mod memory;
+mod perform;
+pub mod policy;
+mod progress;
 mod reconcile;
-pub mod state;
+mod report;
 
-pub(super) use reconcile::DeletionReconciler;
+pub(super) use reconcile::Deletions;

@@ -2,22 +2,29 @@
 //!
 //! ```text
 //!   Bound ──> Protect (our finalizer)
-//!   Released ──> detached? ─> hold ─> confirm ─> secret ─> Delete (driver) ─> Remove (the object) ─> Release (our finalizer)
+//!   Released ──> detached? ─> listed? ─> confirm ─> secret ─> Delete (driver) ─> Remove (the object) ─> Release (our finalizer)
 //! ```
 //!
 //! The waits come first, then a read of the object if the cache may be old, and the secret last, so that it is the one
-//! that the object names at that time.
+//! that the object names at that time. From that read to the call the volume is locked.
 //!
-//! The driver deletes only a volume that no attachment names any more, and once per term: the term remembers the
-//! object's uid, whatever an older version of the object says (spec 3.2: the Go sidecar calls twice).
+//! The driver deletes only a volume that no attachment names any more, and once per term.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use tokio::time::Instant;
 
-use crate::cluster::{InTree, PersistentVolume};
+use crate::cluster::{InTree, PersistentVolume, SecretRef};
+use crate::roles::kit::drive::Next;
 use crate::roles::provisioner::names;
+use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError};
+use crate::translation::{NotServed, csi_form};
+
+use super::error::DeleteReason;
+use super::progress::{Progress, Waiting};
 
 /// After this long a wait for a worker or for the secret, the attempt reads the volume before it calls the driver. If many volumes are
 /// deleted at once, the watch is as likely to be behind as the workers, and people who notice set `Retain` in that
@@ -31,6 +38,7 @@ pub const YOUNG: Range<SignedDuration> = SignedDuration::from_secs(-1)..SignedDu
 
 /// The settings of a term for all volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting by itself")]
 pub struct Rules {
     /// Our driver.
     pub driver: String,
@@ -38,38 +46,58 @@ pub struct Rules {
     pub finalizer: &'static str,
     /// Whether the driver attaches volumes: an attached volume must not be deleted.
     pub attaches: bool,
+    /// The capability without which the driver deletes no volumes, if it lacks it.
+    pub lacks: Option<&'static str>,
     /// Whether volumes get the finalizer, so that one whose object is deleted before its claim is deleted, too. Otherwise those that
     /// have it lose it, and nothing is deleted of which the object is being deleted already (spec 3.2).
     pub honors_policy: bool,
+    /// Whether a volume is deleted without its secret, if there is none any more.
+    pub without_secret: bool,
+    /// Whether there are Events.
+    pub has_events: bool,
 }
 
-/// The input of a decision.
-#[derive(Debug, Clone, Copy)]
+/// What a decision is made from, besides what the attempt has done.
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
-pub struct View<'a> {
+pub struct View {
+    /// The term's rules.
+    pub rules: Arc<Rules>,
     /// The volume.
-    pub volume: &'a PersistentVolume,
-    /// Whether the volume has a handle of our driver: its own, or that of its CSI form.
-    pub has_handle: bool,
-    /// How many attachments name the volume.
+    pub volume: Arc<PersistentVolume>,
+    /// The driver's id of the volume: its own, or that of its CSI form.
+    pub handle: Result<String, DeleteReason>,
+    /// How many attachments name the volume, through any object with its handle.
     pub attachments: usize,
     /// Another object with the same handle that is not to be deleted itself: [`keeps`].
-    pub kept_by: Option<&'a str>,
+    pub kept_by: Option<Keeper>,
     /// Whether this node's driver can reach the volume, with one daemon per node.
     pub is_here: bool,
-    /// What this term has done for the volume.
-    pub done: Done,
-    /// Whether this attempt has locked the volume.
-    pub held: bool,
-    /// Whether the cache is good enough to call the driver: the API has shown the object since this attempt last
-    /// waited, or [`Past::is_fresh`] and it has not waited.
-    pub fresh: bool,
+    /// Whether volumes and attachments were listed since the term began: a new leader's watches may be behind.
+    pub is_listed: bool,
+    /// Whether the cache may lack a volume that is older than this version of the object, which may have come in an answer.
+    pub is_ahead: bool,
     /// Whether no later leader can find an entry of the journal for the volume (J8).
-    pub forgotten: bool,
-    /// Whether this attempt has read the secret that the volume names now, or found that there is none.
-    pub has_secret: bool,
-    /// The term's rules.
-    pub rules: &'a Rules,
+    pub is_forgotten: bool,
+    /// Where the secret for the deletion is.
+    pub secret: Result<DeletionSecret, SecretError>,
+    /// The driver has deleted the volume in this term.
+    pub is_deleted: bool,
+    /// It has waited for its detach.
+    pub has_waited: bool,
+    /// How long it has been in its phase, if the object says when that began.
+    pub phase_age: Option<SignedDuration>,
+    /// Now.
+    pub now: Instant,
+}
+
+/// Another object with the same handle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeper {
+    /// Its name.
+    pub name: String,
+    /// How it spells the handle, if not the same way.
+    pub spelled: Option<String>,
 }
 
 /// The history of a volume when an attempt begins.
@@ -93,44 +121,25 @@ impl Past {
     }
 }
 
-/// What this term has done for a volume.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
-    /// It has listed volumes and attachments, for a new leader's watches may be behind, and knows each volume that is older than this
-    /// version of the object, which may have come in an answer.
-    pub relisted: bool,
-    /// The driver has deleted it.
-    pub deleted: bool,
-    /// The API no longer has the object.
-    pub gone: bool,
-}
-
 /// The next step for a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Not ours.
-    Ignore,
-    /// Nothing: all is as it should be.
-    Settled,
-    /// Nothing, until the last of so many attachments is gone, which wakes the key.
-    WaitForDetach(usize),
-    /// End this attempt with an error: this other object has the same handle.
-    Shared(String),
     /// Add our finalizer.
     Protect,
+    /// Note that it waits for its detach. The end of the last attachment wakes the key.
+    Wait(Waiting),
     /// List volumes and attachments once.
-    Relist,
-    /// Lock the volume, by its name and by its handle: `CreateVolume` knows the name, the attacher the handle. After a
-    /// wait for the lock, what the attempt knew is old.
-    Hold,
+    List,
+    /// Wait until the cache has all that is older than the object.
+    CatchUp,
     /// Read the object while the volume is locked. If the watch is behind, the volume may be kept, bound or replaced by
     /// a new object of the same name, or name another secret.
     Confirm,
-    /// Find and read the secret, directly before the call: a problem with the secret delays no volume that has to wait
-    /// anyway, or that belongs to another node.
-    ReadSecret,
-    /// Call `DeleteVolume`.
-    Delete,
+    /// Read the secret, directly before the call: a problem with the secret delays no volume that has to wait anyway, or
+    /// that belongs to another node.
+    ReadSecret(SecretRef),
+    /// Call `DeleteVolume` with the volume's handle.
+    Delete(String),
     /// Wait until the journal has no entry for the volume: without the object, the entry would be all that remains of
     /// the volume.
     Forget,
@@ -138,72 +147,104 @@ pub enum Step {
     Remove,
     /// Remove our finalizer.
     Release,
-    /// End with an error: it has no CSI source.
-    NotCsi,
+    /// End the attempt with an error.
+    Refuse(DeleteReason),
 }
 
 /// The next step for the volume of `view`.
-pub fn next_step(view: &View<'_>) -> Step {
-    let volume = view.volume;
-    if !is_ours(volume, &view.rules.driver) {
-        return Step::Ignore;
+pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+    let (volume, rules) = (view.volume.as_ref(), view.rules.as_ref());
+    if !is_ours(volume, &rules.driver) || progress.is_gone {
+        return Next::Done;
     }
-    let is_protected = is_protected(volume, view.rules);
+    let is_protected = is_protected(volume, rules);
+    let is_let_go = is_protected && !keeps_finalizer(volume, rules);
     if !view.is_here {
         // A kept volume loses our finalizer without a call to the driver, because its node may be gone for good
         // (spec 3.2).
-        let is_kept = is_protected && !keeps_finalizer(volume, view.rules) && !view.done.gone;
-        return if is_kept { Step::Release } else { Step::Ignore };
+        return if is_let_go { Next::Do(Step::Release) } else { Next::Done };
     }
     let is_deleting = volume.metadata.deletion_timestamp.is_some();
-    if view.done.gone {
-        return Step::Settled;
-    }
-    if view.done.deleted {
+    if progress.is_deleted {
         return match (is_deleting, is_protected) {
             (false, _) => forgotten_then(view, Step::Remove),
             (true, true) => forgotten_then(view, Step::Release),
-            (true, false) => Step::Settled,
+            (true, false) => Next::Done,
         };
     }
-    if is_protected && !keeps_finalizer(volume, view.rules) {
+    if is_let_go {
         return forgotten_then(view, Step::Release);
     }
     if !is_delete(volume) {
-        return Step::Settled;
+        return Next::Done;
     }
     if !is_released(volume) {
         let is_unprotected = !is_deleting && !is_protected && volume.phase.as_deref() == Some("Bound");
-        return if is_unprotected && view.rules.honors_policy { Step::Protect } else { Step::Settled };
+        return if is_unprotected && rules.honors_policy { Next::Do(Step::Protect) } else { Next::Done };
     }
     if is_deleting && !is_protected {
         // The object is gone for us: another finalizer holds it, and the volume was deleted before ours was removed.
-        return Step::Settled;
+        return Next::Done;
     }
-    if !view.has_handle {
-        return Step::NotCsi;
+    let handle = match &view.handle {
+        Ok(handle) => handle,
+        Err(reason) => return Next::Do(Step::Refuse(reason.clone())),
+    };
+    if rules.attaches && view.attachments > 0 {
+        if progress.waits == Some(view.attachments) {
+            return Next::Done;
+        }
+        let waiting = Waiting { volume: volume.metadata.name.to_string(), attachments: view.attachments };
+        return Next::Do(Step::Wait(waiting));
     }
-    if view.rules.attaches && view.attachments > 0 {
-        return Step::WaitForDetach(view.attachments);
+    Next::Do(delete(view, progress, handle))
+}
+
+/// The next step to delete a volume that is to be deleted, and that nobody has attached.
+fn delete(view: &View, progress: &Progress, handle: &str) -> Step {
+    if !view.is_listed {
+        return Step::List;
     }
-    if !view.done.relisted {
-        return Step::Relist;
+    if view.is_ahead {
+        return Step::CatchUp;
     }
-    if let Some(other) = view.kept_by {
-        return Step::Shared(other.to_owned());
+    if let Some(Keeper { name, spelled }) = &view.kept_by {
+        let (handle, other, spelled) = (handle.to_owned(), name.clone(), spelled.clone());
+        return Step::Refuse(DeleteReason::Shared { handle, other, spelled });
     }
-    if !view.held {
-        return Step::Hold;
-    }
-    if !view.fresh {
+    if !progress.is_fresh {
         return Step::Confirm;
     }
-    if view.has_secret { Step::Delete } else { Step::ReadSecret }
+    match &view.secret {
+        Err(error) => return Step::Refuse(error.clone().into()),
+        Ok(DeletionSecret::Unknown(why)) if !view.rules.without_secret => {
+            return Step::Refuse(DeleteReason::SecretUnknown(why));
+        }
+        Ok(DeletionSecret::At(place)) if progress.secret.as_ref().is_none_or(|(read, _)| read != place) => {
+            return Step::ReadSecret(place.clone());
+        }
+        Ok(_) => {}
+    }
+    match view.rules.lacks {
+        Some(capability) => Step::Refuse(DeleteReason::Capability { driver: view.rules.driver.clone(), capability }),
+        None => Step::Delete(handle.to_owned()),
+    }
 }
 
 /// The step, once the journal has no entry for the volume (J8).
-fn forgotten_then(view: &View<'_>, step: Step) -> Step {
-    if view.forgotten { step } else { Step::Forget }
+fn forgotten_then(view: &View, step: Step) -> Next<Step> {
+    Next::Do(if view.is_forgotten { step } else { Step::Forget })
+}
+
+/// The driver's id of the volume. The id of an in-tree volume may lack parts that the driver fills in
+/// (migration spec 10).
+pub fn handle_of(volume: &PersistentVolume, driver: &str) -> Result<String, DeleteReason> {
+    let form = csi_form(volume, driver).map_err(|why| match why {
+        NotServed::NotCsi => DeleteReason::NotCsi,
+        NotServed::OtherDriver(kind) => DeleteReason::InTree(kind),
+        NotServed::Untranslatable(cause) => DeleteReason::Untranslatable(cause),
+    })?;
+    form.csi.as_ref().map(|csi| csi.volume_handle.clone()).ok_or(DeleteReason::NotCsi)
 }
 
 /// Whether this daemon looks after the volume (spec 3.1): by its provisioner, or else by its source.
@@ -253,5 +294,5 @@ pub fn is_released(volume: &PersistentVolume) -> bool {
 }
 
 #[cfg(test)]
-#[path = "decide_tests.rs"]
+#[path = "policy_tests.rs"]
 mod tests;

@@ -1,0 +1,131 @@
+//! Each step's request or call. It makes no decisions: they come from [`policy`](super::policy). Every write has a precondition.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use crate::cluster::patch::{self, MetaChange, Patch};
+use crate::cluster::{PersistentVolume, Reach, SecretRef};
+use crate::process::ErrorChain;
+use crate::proto::DeleteVolumeRequest;
+use crate::roles::kit::{Confirmed, Io, Op, Part, Secret};
+use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::parameters::secrets::DeletionSecret;
+use crate::roles::provisioner::topology::Segment;
+
+use super::error::{DeleteReason, FORGET, PROTECT, RELEASE, REMOVE, secret_failed};
+use super::policy::{LONG_IN_QUEUE, Step, View};
+use super::progress::{Answer, Progress};
+
+/// Why a step ended the attempt.
+type Stop = crate::roles::kit::Stop<DeleteReason>;
+
+/// What a step may do.
+type Verbs<'a> = Io<'a, String>;
+
+/// Does one step.
+pub(super) async fn perform(
+    cx: &Context,
+    step: Step,
+    view: &View,
+    progress: &Progress,
+    io: &Verbs<'_>,
+) -> Result<Answer, Stop> {
+    let (volumes, volume) = (&cx.deletion.volumes, view.volume.as_ref());
+    match step {
+        Step::Protect => {
+            let patch = patch::add_finalizer(&volume.metadata, view.rules.finalizer, &BTreeMap::new());
+            match write(cx, view, patch, PROTECT, io).await? {
+                Answer::Finished { .. } => Ok(Answer::Nothing),
+                other => Ok(other),
+            }
+        }
+        Step::Wait(waiting) => {
+            debug!(attachments = waiting.attachments, "waits until it is detached");
+            Ok(Answer::Waits(waiting))
+        }
+        Step::List => io.wait(cx.deletion.list()).await.map(|()| Answer::Listed),
+        Step::CatchUp => io.catch_up(volumes, volume).await.map(|()| Answer::Listed),
+        Step::Confirm => match io.confirm(volumes, volume).await? {
+            Confirmed::Yes => Ok(Answer::Confirmed),
+            Confirmed::NotFound | Confirmed::Replaced => Ok(Answer::NotFound),
+        },
+        Step::ReadSecret(place) => read_secret(cx, place, view, io).await,
+        Step::Delete(handle) => delete(cx, handle, view, progress, io).await,
+        Step::Forget => {
+            io.wait(cx.forgotten(volume)).await?.map_err(|error| FORGET.failed(error))?;
+            Ok(Answer::Nothing)
+        }
+        // Only if it still is the object whose volume was deleted.
+        Step::Remove => io.delete(volumes, volume, REMOVE).await.map(|written| Answer::of(&written)),
+        Step::Release => write(cx, view, released(volume, view.rules.finalizer), RELEASE, io).await,
+        Step::Refuse(reason) => Err(reason.into()),
+    }
+}
+
+/// Reads the secret. `deleteWithoutSecret` covers only a secret that is missing or not text: a volume must not lose its secret to an
+/// API that is slow for a moment, nor to a right that somebody has taken away. A secret that may not be read may exist.
+async fn read_secret(cx: &Context, place: SecretRef, view: &View, io: &Verbs<'_>) -> Result<Answer, Stop> {
+    let begun = cx.scope.clock.now();
+    let secret = match io.secret(&place).await? {
+        Err(failure) if view.rules.without_secret && failure.is_missing() => {
+            warn!(error = %ErrorChain(&failure), "deleting without the secret");
+            Secret::default()
+        }
+        read => read.map_err(secret_failed)?,
+    };
+    let waited = cx.scope.clock.now().saturating_duration_since(begun) >= LONG_IN_QUEUE;
+    Ok(Answer::SecretRead { place, secret, waited })
+}
+
+async fn delete(
+    cx: &Context,
+    handle: String,
+    view: &View,
+    progress: &Progress,
+    io: &Verbs<'_>,
+) -> Result<Answer, Stop> {
+    let secret = match &view.secret {
+        Ok(DeletionSecret::At(_)) => progress.secret.as_ref(),
+        Ok(DeletionSecret::Unknown(why)) => {
+            debug!(why, "deleting without a secret");
+            None
+        }
+        _ => None,
+    };
+    let secrets = secret.map(|(_, secret)| secret.texts()).unwrap_or_default();
+    let request = DeleteVolumeRequest { volume_id: handle.clone(), secrets };
+    let is_migrated = view.volume.spec.in_tree.is_some();
+    io.call(async move |driver| driver.for_migrated(is_migrated).delete_volume(request).await).await?;
+    info!(volume = handle, "deleted the volume");
+    cx.capacity.invalidate_segments(&segments_of(&view.volume));
+    Ok(Answer::Deleted)
+}
+
+/// Where the volume was, so that the driver is asked for its capacity there again.
+fn segments_of(volume: &PersistentVolume) -> Vec<Segment> {
+    // We never write a term with several values for one key.
+    let segment = |term: &Reach| {
+        let inside = term.match_expressions.iter().filter(|requirement| requirement.operator == "In");
+        Segment::new(inside.filter_map(|one| Some((one.key.to_string(), one.values.first()?.to_string()))))
+    };
+    let segments: Vec<Segment> = volume.spec.node_affinity.iter().map(segment).collect();
+    if segments.is_empty() { vec![Segment::default()] } else { segments }
+}
+
+async fn write(cx: &Context, view: &View, patch: Option<Patch>, op: Op, io: &Verbs<'_>) -> Result<Answer, Stop> {
+    let Some(patch) = patch else { return Ok(Answer::Nothing) };
+    io.write(&cx.deletion.volumes, view.volume.as_ref(), (Part::Object, &patch), op)
+        .await
+        .map(|written| Answer::of(&written))
+}
+
+/// Removes our finalizer. The patch tests the policy as seen: after a switch to `Delete` that the watch has not shown yet, the driver
+/// must delete the volume first.
+fn released(volume: &PersistentVolume, finalizer: &str) -> Option<Patch> {
+    let policy = json!(volume.spec.reclaim_policy.as_deref());
+    let require = vec![patch::test("/spec/persistentVolumeReclaimPolicy", &policy)];
+    let change = MetaChange { remove_finalizers: &[finalizer], require, ..MetaChange::default() };
+    patch::change_meta(&volume.metadata, &change)
+}
