@@ -121,7 +121,7 @@ impl Certificate {
     pub(super) fn unsupported_key(&self) -> Option<String> {
         match &self.key {
             Key::Rsa(bits) if *bits < 2048 => Some(format!("the key is {}", self.key)),
-            Key::Curve("P-521") | Key::Other(_) => Some(format!("the key is {}", self.key)),
+            Key::Other(_) => Some(format!("the key is {}", self.key)),
             _ => None,
         }
     }
@@ -129,7 +129,7 @@ impl Certificate {
     /// The same of its signature, too.
     pub(super) fn unsupported(&self) -> Option<String> {
         self.unsupported_key().or_else(|| match &self.signature {
-            Signature::Known("ECDSA with SHA-512" | "RSA with SHA-1") | Signature::Other(_) => {
+            Signature::Known("RSA with SHA-1") | Signature::Other(_) => {
                 Some(format!("the signature is {}", self.signature))
             }
             Signature::Known(_) => None,

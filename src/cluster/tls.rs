@@ -6,7 +6,7 @@
 //! | an authority that is no certificate beside one that is | left out | the same |
 //! | a client certificate of X.509 version 1 | sent | the same: only the server has to read it |
 //! | a client's key that is not the certificate's | an error | the same |
-//! | keys of P-521, ECDSA with SHA-512, RSA below 2048 bits | accepted | an error: ring has none of them (docs/security.md says why ring) |
+//! | RSA below 2048 bits | accepted | an error: rustls has no such key |
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,8 +88,8 @@ pub enum TlsError {
 /// The TLS settings of a configuration.
 pub(super) fn client_config(config: &kube::Config) -> Result<rustls::ClientConfig, TlsError> {
     // An error means that a provider is already installed, which is fine.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let identity = identity(&config.auth_info, &provider)?;
     let verifier = if config.accept_invalid_certs { None } else { verifier(config, provider)? };
 

@@ -17,8 +17,9 @@ use tracing::warn;
 use super::certificate::Certificate;
 use crate::process::error_chain;
 
-/// What ring verifies.
-pub(super) const SUPPORTED: &str = "RSA from 2048 bits, ECDSA with P-256 or P-384 and SHA-256 or SHA-384, and Ed25519";
+/// What aws-lc-rs verifies.
+pub(super) const SUPPORTED: &str =
+    "RSA from 2048 bits, ECDSA with P-256, P-384 or P-521 and SHA-256, SHA-384 or SHA-512, and Ed25519";
 
 /// How long a file of authorities counts before it is read again: a cluster renews its authority without a restart of its pods.
 const REREAD: Duration = Duration::from_secs(60);
@@ -239,11 +240,7 @@ impl ServerCertVerifier for Verifier {
         self.trust().webpki.verify_tls13_signature(message, certificate, signed)
     }
 
-    /// Also the scheme of P-521, last: a server with no other key would end the handshake before it shows its certificate, and
-    /// the error could not name it.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let mut schemes = self.trust().webpki.supported_verify_schemes();
-        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
-        schemes
+        self.trust().webpki.supported_verify_schemes()
     }
 }

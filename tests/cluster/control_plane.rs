@@ -89,7 +89,7 @@ struct Running {
 impl ControlPlane {
     /// Starts one, ready for requests.
     pub(crate) async fn start(extent: Extent) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         for _ in 0..5 {
             match Self::try_start(extent).await {
                 Ok(control_plane) => return control_plane,

@@ -100,7 +100,7 @@ type Handshake = (usize, Option<Vec<u8>>);
 /// A server with HTTP/2 and HTTP/1.1 that serves one request of its first connection, never another of it, and each of the
 /// others: as a load balancer does that has lost a flow. Only HTTP/1.1 is understood. Returns what connects to it.
 fn forgetful() -> (ClusterAccess, tempfile::TempDir, Receiver<Handshake>) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let certificates = vec![made.cert.der().clone()];

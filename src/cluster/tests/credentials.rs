@@ -69,7 +69,7 @@ struct Server {
 }
 
 fn configured(pair: &Pair) -> Arc<rustls::ServerConfig> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let chain = vec![CertificateDer::from_pem_slice(pair.0.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(pair.1.as_bytes()).unwrap();
     let any = Arc::new(Shown::default());

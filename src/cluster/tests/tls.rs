@@ -24,7 +24,7 @@ async fn clients(cluster: &Value, user: &Value) -> Result<Clients, ConnectError>
 
 /// What the API server with this certificate says to a client that trusts this authority.
 async fn asked_with(certificate: &str, key: &str, authority: &str, name: Option<&str>) -> Result<String, String> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
     let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
@@ -124,35 +124,30 @@ async fn an_issuer_that_is_not_trusted_is_named_with_those_that_are() {
 }
 
 #[tokio::test]
-async fn what_ring_cannot_verify_is_said_of_the_certificate_that_has_it() {
-    for (certificate, key, authority, expected) in [
-        (
-            file!("server-of-p521.pem"),
-            file!("server-of-p521.key"),
-            file!("authority-p521.pem"),
-            "of the authority \"CN=authority-p521\" (self-signed), the key is ECDSA with P-521, and only RSA",
-        ),
-        (
-            file!("server-sha512.pem"),
-            file!("server-sha512.key"),
-            file!("authority-p256.pem"),
-            "of \"CN=server-sha512, O=example\" (issued by \"CN=authority-p256\"), the signature is ECDSA with SHA-512, and only RSA",
-        ),
-        (
-            file!("server-p384-sha512.pem"),
-            file!("server-p384-sha512.key"),
-            file!("authority-p384.pem"),
-            "of \"CN=server-p384-sha512, O=example\" (issued by \"CN=authority-p384\"), the signature is ECDSA with SHA-512, and only",
-        ),
+async fn curves_and_hashes_of_each_length_are_taken() {
+    for (certificate, key, authority) in [
+        (file!("server-of-p521.pem"), file!("server-of-p521.key"), file!("authority-p521.pem")),
+        (file!("server-p521.pem"), file!("server-p521.key"), file!("authority-p256.pem")),
+        (file!("server-sha512.pem"), file!("server-sha512.key"), file!("authority-p256.pem")),
+        (file!("server-p384-sha512.pem"), file!("server-p384-sha512.key"), file!("authority-p384.pem")),
     ] {
-        let error = asked(certificate, key, authority).await.unwrap_err();
-        assert!(
-            error.contains(expected) && error.ends_with("can be verified: have it issued anew with one of these"),
-            "{error}"
-        );
-        // Nobody has to verify what is trusted by itself.
-        assert_eq!(asked(certificate, key, certificate).await.as_deref(), Ok("ok"), "{expected}");
+        assert_eq!(asked(certificate, key, authority).await.as_deref(), Ok("ok"));
+        assert_eq!(asked(certificate, key, certificate).await.as_deref(), Ok("ok"));
     }
+}
+
+#[tokio::test]
+async fn what_rustls_cannot_verify_is_said_of_the_certificate_that_has_it() {
+    let (certificate, key) = (file!("server-of-rsa1024.pem"), file!("server-of-rsa1024.key"));
+    let error = asked(certificate, key, file!("authority-rsa1024.pem")).await.unwrap_err();
+    let expected =
+        "of the authority \"CN=authority-rsa1024\" (self-signed), the key is RSA with 1024 bits, and only RSA";
+    assert!(
+        error.contains(expected) && error.ends_with("can be verified: have it issued anew with one of these"),
+        "{error}"
+    );
+    // Nobody has to verify what is trusted by itself.
+    assert_eq!(asked(certificate, key, certificate).await.as_deref(), Ok("ok"));
 }
 
 /// The user of a kubeconfig with a client certificate.
@@ -161,8 +156,8 @@ fn user(certificate: &str, key: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_certificate_of_version_1_is_sent() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+async fn a_client_certificate_of_version_1_or_with_a_key_of_p521_is_sent() {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let shown = std::sync::Arc::new(Shown(std::sync::Mutex::default()));
@@ -173,11 +168,15 @@ async fn a_client_certificate_of_version_1_is_sent() {
     let (server, _heads) = api_server(config);
     let cluster =
         json!({ "server": format!("https://{server}"), "certificate-authority-data": data(&made.cert.pem()) });
-    let clients = clients(&cluster, &user(file!("client-v1.pem"), file!("client-v1.key"))).await.unwrap();
-    let request = http::Request::get("/version").body(Vec::new()).unwrap();
-    assert_eq!(clients.work.request_text(request).await.unwrap(), "ok");
-    let sent = CertificateDer::from_pem_slice(file!("client-v1.pem").as_bytes()).unwrap();
-    assert_eq!(*shown.0.lock().unwrap(), [sent.to_vec()]);
+    for (certificate, key) in
+        [(file!("client-v1.pem"), file!("client-v1.key")), (file!("client-p521.pem"), file!("client-p521.key"))]
+    {
+        let clients = clients(&cluster, &user(certificate, key)).await.unwrap();
+        let request = http::Request::get("/version").body(Vec::new()).unwrap();
+        assert_eq!(clients.work.request_text(request).await.unwrap(), "ok");
+        let sent = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        assert_eq!(std::mem::take(&mut *shown.0.lock().unwrap()), [sent.to_vec()]);
+    }
 }
 
 /// Takes any client certificate, as a kube-apiserver does in the handshake, and keeps it.
@@ -222,7 +221,7 @@ impl rustls::server::danger::ClientCertVerifier for Shown {
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256]
+        vec![rustls::SignatureScheme::ECDSA_NISTP256_SHA256, rustls::SignatureScheme::ECDSA_NISTP521_SHA512]
     }
 }
 
@@ -239,8 +238,8 @@ async fn what_is_wrong_with_a_client_certificate_or_an_authority_is_said_at_the_
     for (user, expected) in [
         (user(good, file!("server-sha512.key")), format!("{named} and client-key-data do not belong together; expected the key that it was issued for")),
         (
-            user(file!("client-p521.pem"), file!("client-p521.key")),
-            "the client certificate \"CN=client-p521\" (issued by \"CN=authority-p256\") has a key that cannot be used: ECDSA with P-521; RSA".to_owned(),
+            user(file!("client-rsa1024.pem"), file!("client-rsa1024.key")),
+            "the client certificate \"CN=client-rsa1024\" (issued by \"CN=authority-p256\") has a key that cannot be used: RSA with 1024 bits; RSA".to_owned(),
         ),
         (
             user(good, "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"),

@@ -156,7 +156,7 @@ fn join(client: &TcpStream, server: SocketAddr) {
 
 /// A certificate of its own for [`NAME`] and loopback, and a server with it.
 pub(super) fn self_signed() -> (String, rustls::ServerConfig) {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let certificates = vec![made.cert.der().clone()];
