@@ -55,7 +55,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         )],
     ),
     ("roles/liveness", 453, &[]),
-    ("roles/provisioner", 9713, &[Growth(25, "two gates of csi-provisioner that manifests switch off are keys")]),
+    (
+        "roles/provisioner",
+        9713,
+        &[
+            Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
+            Growth(30, "each set of topology keys counts, and what its nodes lack is named"),
+        ],
+    ),
     ("roles/reconciler", 297, &[]),
     ("roles/registrar", 1595, &[]),
     ("roles/resizer", 3515, &[Growth(4, "the gate of the released Lease is answered")]),

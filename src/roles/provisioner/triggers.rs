@@ -330,10 +330,10 @@ fn see_keys(cx: &Context, change: &Change<CsiNode>) {
     cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
 }
 
-/// Warns, once, that nodes report different topology keys: some nodes then lack most of the segments.
+/// Warns, once, that nodes report different topology keys: a claim without a node may get a segment of any of them.
 fn warn_of_keys(cx: &Context) {
     let warning = cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
     if let Some(nodes) = warning.filter(|_| cx.asking.topology) {
-        warn!(nodes, "nodes report different topology keys: claims without a node use the keys of most nodes");
+        warn!(nodes, "nodes report different topology keys: claims without a node may get a segment by any of them");
     }
 }

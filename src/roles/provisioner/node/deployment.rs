@@ -18,7 +18,8 @@ use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::topology::{
-    Cluster, DriverOnNode, NodeTopology, Requirement, Segment, TopologyError, TopologyInput, plan_requirement,
+    Cluster, DriverOnNode, NodeTopology, Registered, Requirement, Segment, TopologyError, TopologyInput,
+    plan_requirement,
 };
 
 /// Which claims and volumes are for this daemon.
@@ -276,21 +277,14 @@ impl Cluster for ClusterNodes {
         Some(found.metadata.labels.clone().unwrap_or_default())
     }
 
-    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
-        let Some((_, csi_nodes)) = &self.caches else { return };
-        for node in csi_nodes.all() {
-            if let Some(keys) = node.topology_keys(&self.rules.driver) {
-                see(keys);
-            }
-        }
-    }
-
-    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
-        let Some((nodes, _)) = &self.caches else { return };
-        for node in nodes.all() {
-            if let Some(labels) = &node.metadata.labels {
-                see(labels);
-            }
+    fn each_registered(&self, see: &mut dyn FnMut(&Registered<'_>)) {
+        let (Some((nodes, csi_nodes)), unlabelled) = (&self.caches, BTreeMap::new()) else { return };
+        for csi_node in csi_nodes.all() {
+            let Some(keys) = csi_node.topology_keys(&self.rules.driver) else { continue };
+            let name = &csi_node.metadata.name;
+            let node = nodes.get(&ObjectName::cluster(name));
+            let labels = node.as_ref().map(|node| node.metadata.labels.as_ref().unwrap_or(&unlabelled));
+            see(&Registered { node: name, keys, labels });
         }
     }
 }

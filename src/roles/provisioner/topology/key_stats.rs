@@ -1,4 +1,4 @@
-//! Counts the topology keys of the driver's nodes, and says when to warn that they differ. Pure.
+//! Counts the topology keys of the driver's nodes, and says when to tell that they differ. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ impl TopologyWarnings {
     }
 }
 
-/// The driver's nodes, counted by their topology keys. Nodes without keys do not count, as in [`vote`](super::vote).
+/// The driver's nodes, counted by their topology keys. Nodes without keys do not count.
 #[derive(Debug, Default)]
 pub struct TopologyKeyStats {
     nodes: BTreeMap<Vec<String>, usize>,
@@ -59,7 +59,7 @@ impl TopologyKeyStats {
         }
         self.reported.extend(key_sets);
         let mut nodes: Vec<(&Vec<String>, &usize)> = self.nodes.iter().collect();
-        // The order of the vote: most nodes first, then by the names of the keys.
+        // Most nodes first, then by the names of the keys.
         nodes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let each = nodes.into_iter().map(|(keys, count)| format!("{} on {count}", keys.join("+")));
         Some(each.collect::<Vec<_>>().join(", "))

@@ -1,6 +1,6 @@
 //! The input of a requirement: the driver's topology keys, and the labels of the nodes. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of the driver and of the nodes.
 pub trait Cluster {
@@ -10,11 +10,8 @@ pub trait Cluster {
     /// A node's labels; `None` if there is no such node.
     fn labels(&self, node: &str) -> Option<BTreeMap<String, String>>;
 
-    /// Calls `see` with the topology keys of each node that the driver is registered on, in any order.
-    fn each_registration(&self, see: &mut dyn FnMut(&[String]));
-
-    /// Calls `see` with the labels of each node, with and without the driver, in any order.
-    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>));
+    /// Calls `see` with each node that the driver is registered on, in any order.
+    fn each_registered(&self, see: &mut dyn FnMut(&Registered<'_>));
 
     /// Why none of this is known; `None`: it is.
     fn unread(&self) -> Option<String> {
@@ -33,19 +30,26 @@ pub enum DriverOnNode {
     Keys(Vec<String>),
 }
 
-/// The topology keys that most of the driver's nodes have. A tie goes to the keys that come first by name.
-///
-/// The Go sidecar takes the keys of a random node (its issue 1582). Nodes without keys do not vote: kubelet registered the driver
-/// before the driver knew its topology.
-pub fn vote(cluster: &dyn Cluster) -> Option<Vec<String>> {
-    let mut votes: BTreeMap<Vec<String>, usize> = BTreeMap::new();
-    cluster.each_registration(&mut |keys| {
-        if !keys.is_empty() {
-            *votes.entry(sorted(keys)).or_default() += 1;
+/// A node that the driver is registered on.
+#[derive(Debug, Clone, Copy)]
+pub struct Registered<'a> {
+    /// Its name.
+    pub node: &'a str,
+    /// The driver's topology keys there. There may be none: kubelet registered the driver before the driver knew its topology.
+    pub keys: &'a [String],
+    /// The node's labels; `None`: there is no such node any more.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+}
+
+/// Each set of topology keys that the driver has on some node, once, whatever their order there. Nodes without keys add none.
+pub(super) fn key_sets(cluster: &dyn Cluster) -> BTreeSet<Vec<String>> {
+    let mut sets = BTreeSet::new();
+    cluster.each_registered(&mut |it| {
+        if !it.keys.is_empty() {
+            sets.insert(sorted(it.keys));
         }
     });
-    // Reversed, because of equal values `max_by_key` takes the last one.
-    votes.into_iter().rev().max_by_key(|(_, nodes)| *nodes).map(|(keys, _)| keys)
+    sets
 }
 
 pub(super) fn sorted(keys: &[String]) -> Vec<String> {
@@ -79,11 +83,7 @@ impl Cluster for NodeTopology {
         (node == self.name).then(|| self.segments.clone())
     }
 
-    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
-        see(&self.keys());
-    }
-
-    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
-        see(&self.segments);
+    fn each_registered(&self, see: &mut dyn FnMut(&Registered<'_>)) {
+        see(&Registered { node: &self.name, keys: &self.keys(), labels: Some(&self.segments) });
     }
 }

@@ -6,15 +6,16 @@
 //! CSINode, Node ─────────> Segments ──> storage capacity
 //! ```
 //!
-//! All of it is a function of the cluster's state: the same cluster gives the same requirement, in the same order. (The Go sidecar
-//! takes the keys of a random node, so that two attempts can send different requirements.) A driver may identify a volume by its
-//! request. So, until the driver has answered, the caller repeats the requirement that it has sent, and does not make a new one
-//! here: the node may be gone by then.
+//! All of it is a function of the cluster's state: the same cluster gives the same requirement, in the same order, as csi-provisioner 6.4
+//! makes it. A driver may identify a volume by its request. So, until the driver has answered, the caller repeats the requirement that it
+//! has sent, and does not make a new one here: the node may be gone by then.
 
 mod affinity;
 mod key_stats;
 mod lookup;
 mod plan;
+#[cfg(test)]
+mod plan_keys_tests;
 #[cfg(test)]
 mod plan_tests;
 mod requirement;
@@ -23,7 +24,7 @@ mod segments;
 
 pub use affinity::{AffinityError, affinity};
 pub use key_stats::TopologyWarnings;
-pub use lookup::{Cluster, DriverOnNode, NodeTopology, vote};
+pub use lookup::{Cluster, DriverOnNode, NodeTopology, Registered};
 pub use plan::{TopologyError, TopologyFinality, TopologyInput, plan_requirement};
 pub use requirement::Requirement;
 pub use segment::{MOST_SEGMENTS, Segment, TooManySegments, allowed, flatten};

@@ -3,16 +3,21 @@
 //! | selected node | strict | `allowedTopologies` | requisite | preferred |
 //! |---|---|---|---|---|
 //! | yes | yes | any | the node's segment, if the class allows it | the same |
-//! | yes | no | none | all segments of the cluster by the node's keys | starts with the node's segment |
+//! | yes | no | none | the segments of the driver's nodes by the node's keys | starts with the node's segment |
 //! | yes | no | some | the allowed segments | starts with the first one that contains the node |
 //! | no | – | some | the allowed segments | starts by the claim's name |
-//! | no | – | none | all segments; no requirement if `immediate` is off | starts by the claim's name |
+//! | no | – | none | the segments by each set of keys that a node has; no requirement if `immediate` is off | starts by the claim's name |
+//!
+//! A node counts by a set of keys if the driver is registered there with all of them, and the node has a label for each. So one node may
+//! be in several segments, of fewer and of more keys. A label whose key the driver has not registered there says nothing (spec 4.3).
 //!
 //! The claims of one `StatefulSet` start with consecutive segments, so that its replicas spread.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 use thiserror::Error;
 
-use super::lookup::{Cluster, DriverOnNode, vote};
+use super::lookup::{Cluster, DriverOnNode, Registered, key_sets, sorted};
 use super::requirement::Requirement;
 use super::segment::{Segment, TooManySegments, allowed, flatten};
 use crate::cluster::TopologySelectorTerm;
@@ -95,11 +100,13 @@ pub enum TopologyError {
         /// Our driver.
         driver: String,
     },
-    /// No node has labels for all the keys.
-    #[error("topology keys {} were not found on any node", .keys.join(", "))]
+    /// Of no set of keys any node has all labels.
+    #[error("topologyKeys {sets} were not found on any nodes: {lacking}")]
     NoNodeHas {
-        /// The keys.
-        keys: Vec<String>,
+        /// The sets of keys, as in `[[rack zone] [zone]]`.
+        sets: String,
+        /// Which nodes have registered them, and what each lacks.
+        lacking: String,
     },
     /// The class allows too many segments.
     #[error(transparent)]
@@ -178,7 +185,14 @@ fn for_node(input: &TopologyInput<'_>, node: &str) -> Result<Option<Requirement>
         }
         return Ok(Requirement::rotated(vec![own], 0));
     }
-    let requisite = if input.allowed.is_empty() { aggregate(input, &keys)? } else { distinct(flatten(input.allowed)?) };
+    let requisite = if input.allowed.is_empty() {
+        // The driver may go from its own node meanwhile.
+        let mut segments = segments_by(input, &BTreeSet::from([sorted(&keys)]));
+        segments.push(own.clone());
+        distinct(segments)
+    } else {
+        distinct(flatten(input.allowed)?)
+    };
     let start = requisite.iter().position(|segment| segment.is_subset_of(&own)).ok_or_else(not_allowed)?;
     Ok(Requirement::rotated(requisite, start))
 }
@@ -193,8 +207,7 @@ fn for_claim(input: &TopologyInput<'_>) -> Result<Option<Requirement>, TopologyE
         distinct(flatten(input.allowed)?)
     } else if input.immediate {
         check_read(input)?;
-        let keys = vote(input.cluster).ok_or_else(|| TopologyError::NoTopology { driver: input.driver.to_owned() })?;
-        aggregate(input, &keys)?
+        everywhere(input)?
     } else {
         return Ok(None);
     };
@@ -221,17 +234,53 @@ fn segment_of(input: &TopologyInput<'_>, node: &str, keys: &[String]) -> Result<
     })
 }
 
-/// Every segment of the cluster by `keys`, from all nodes that have labels for all of them. The driver need not run on a node: its
-/// volumes may be accessible from there.
-fn aggregate(input: &TopologyInput<'_>, keys: &[String]) -> Result<Vec<Segment>, TopologyError> {
-    let mut segments = std::collections::HashSet::new();
-    input.cluster.each_node(&mut |labels| segments.extend(Segment::of_labels(keys, labels)));
-    if segments.is_empty() {
-        let mut keys = keys.to_vec();
-        keys.sort();
-        return Err(TopologyError::NoNodeHas { keys });
+/// The segments of the driver's nodes, by each set of keys that one of them has. A set whose nodes all lack a label adds none.
+fn everywhere(input: &TopologyInput<'_>) -> Result<Vec<Segment>, TopologyError> {
+    let sets = key_sets(input.cluster);
+    if sets.is_empty() {
+        return Err(TopologyError::NoTopology { driver: input.driver.to_owned() });
     }
-    Ok(distinct(segments.into_iter().collect()))
+    let segments = segments_by(input, &sets);
+    if segments.is_empty() {
+        let shown: Vec<String> = sets.iter().map(|keys| format!("[{}]", keys.join(" "))).collect();
+        return Err(TopologyError::NoNodeHas { sets: format!("[{}]", shown.join(" ")), lacking: lacking(input) });
+    }
+    Ok(distinct(segments))
+}
+
+/// The segments of all nodes by these sets of keys.
+fn segments_by(input: &TopologyInput<'_>, sets: &BTreeSet<Vec<String>>) -> Vec<Segment> {
+    let mut segments = HashSet::new();
+    input.cluster.each_registered(&mut |it| {
+        let Some(labels) = it.labels else { return };
+        let covered = sets.iter().filter(|keys| keys.iter().all(|key| it.keys.contains(key)));
+        segments.extend(covered.filter_map(|keys| Segment::of_labels(keys, labels)));
+    });
+    segments.into_iter().collect()
+}
+
+/// What each node with keys lacks, of the first nodes by name.
+fn lacking(input: &TopologyInput<'_>) -> String {
+    const NAMED: usize = 3;
+    let mut nodes = BTreeMap::new();
+    input.cluster.each_registered(&mut |&Registered { node, keys, labels }| {
+        if !keys.is_empty() {
+            let lacks = match labels {
+                None => format!("there is no node \"{node}\""),
+                Some(labels) => {
+                    let missing = sorted(keys).into_iter().filter(|key| !labels.contains_key(key));
+                    format!("node \"{node}\" lacks the labels {}", missing.collect::<Vec<_>>().join(", "))
+                }
+            };
+            nodes.insert(node.to_owned(), lacks);
+        }
+    });
+    let more = nodes.len().saturating_sub(NAMED);
+    let mut told: Vec<String> = nodes.into_values().take(NAMED).collect();
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    told.join("; ")
 }
 
 fn distinct(mut segments: Vec<Segment>) -> Vec<Segment> {

@@ -11,13 +11,13 @@ const DRIVER: &str = "demo.csi.example.com";
 
 /// Nodes by name: their labels if the Node exists, and the driver's keys if its CSINode lists the driver.
 #[derive(Debug, Clone, Default)]
-struct World {
-    labels: BTreeMap<String, BTreeMap<String, String>>,
-    drivers: BTreeMap<String, Option<Vec<String>>>,
+pub(super) struct World {
+    pub(super) labels: BTreeMap<String, BTreeMap<String, String>>,
+    pub(super) drivers: BTreeMap<String, Option<Vec<String>>>,
 }
 
 impl World {
-    fn node(mut self, name: &str, keys: &[&str], labels: &[(&str, &str)]) -> Self {
+    pub(super) fn node(mut self, name: &str, keys: &[&str], labels: &[(&str, &str)]) -> Self {
         let owned = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         self.labels.insert(name.to_owned(), owned);
         self.drivers.insert(name.to_owned(), Some(keys.iter().map(ToString::to_string).collect()));
@@ -25,7 +25,7 @@ impl World {
     }
 
     /// A node without the driver, with labels only.
-    fn plain(mut self, name: &str, labels: &[(&str, &str)]) -> Self {
+    pub(super) fn plain(mut self, name: &str, labels: &[(&str, &str)]) -> Self {
         self = self.node(name, &[], labels);
         self.drivers.insert(name.to_owned(), None);
         self
@@ -45,12 +45,12 @@ impl Cluster for World {
         self.labels.get(node).cloned()
     }
 
-    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
-        self.drivers.values().flatten().for_each(|keys| see(keys));
-    }
-
-    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
-        self.labels.values().for_each(see);
+    fn each_registered(&self, see: &mut dyn FnMut(&Registered<'_>)) {
+        for (node, keys) in &self.drivers {
+            if let Some(keys) = keys {
+                see(&Registered { node, keys, labels: self.labels.get(node) });
+            }
+        }
     }
 }
 
@@ -73,25 +73,25 @@ fn zones(values: &[&str]) -> Vec<TopologySelectorTerm> {
 }
 
 /// An input, with defaults.
-struct Asked<'a> {
-    world: &'a dyn Cluster,
-    node: Option<&'a str>,
-    allowed: Vec<TopologySelectorTerm>,
-    strict: bool,
-    immediate: bool,
-    claim: &'a str,
+pub(super) struct Asked<'a> {
+    pub(super) world: &'a dyn Cluster,
+    pub(super) node: Option<&'a str>,
+    pub(super) allowed: Vec<TopologySelectorTerm>,
+    pub(super) strict: bool,
+    pub(super) immediate: bool,
+    pub(super) claim: &'a str,
 }
 
 impl<'a> Asked<'a> {
-    fn of(world: &'a dyn Cluster) -> Self {
+    pub(super) fn of(world: &'a dyn Cluster) -> Self {
         Self { world, node: None, allowed: Vec::new(), strict: false, immediate: true, claim: "testpvc" }
     }
 
-    fn on(world: &'a dyn Cluster, node: &'a str) -> Self {
+    pub(super) fn on(world: &'a dyn Cluster, node: &'a str) -> Self {
         Self { node: Some(node), ..Self::of(world) }
     }
 
-    fn plan(&self) -> Result<Option<Requirement>, TopologyError> {
+    pub(super) fn plan(&self) -> Result<Option<Requirement>, TopologyError> {
         plan_requirement(&TopologyInput {
             driver: DRIVER,
             selected_node: self.node,
@@ -115,7 +115,7 @@ impl<'a> Asked<'a> {
         (show(&requirement.requisite), show(&requirement.preferred))
     }
 
-    fn finality(&self) -> (TopologyFinality, String) {
+    pub(super) fn finality(&self) -> (TopologyFinality, String) {
         let error = self.plan().unwrap_err();
         (error.finality(), error.to_string())
     }
@@ -164,13 +164,6 @@ fn the_worked_examples_of_the_specification() {
         &at("z1", "B"),
     );
     assert_eq!(Asked::on(&uneven, "n1").shown(), both(&["z1"], &["z1"]), "the selected node's keys");
-
-    let labels_count = World::default().plain("n1", &[("zone", "z1")]).plain("n2", &[("zone", "z2")]).node(
-        "n3",
-        &["zone"],
-        &[("zone", "z3")],
-    );
-    assert_eq!(Asked::of(&labels_count).shown().0, ["z1", "z2", "z3"], "nodes without the driver count");
 
     let diagonal = World::default().node("n1", ZONE_RACK, &at("z1", "A")).node("n2", ZONE_RACK, &at("z2", "B")).node(
         "n3",
@@ -248,11 +241,18 @@ fn a_node_without_the_driver_or_its_keys_waits() {
     assert_eq!(state, TopologyFinality::NoChange);
     assert!(text.starts_with("no available topology found"), "{text}");
 
-    let unlabelled = World::default().node("n1", ZONE_RACK, &[("zone", "z1")]);
+    let mut unlabelled = World::default().node("n1", ZONE_RACK, &[("zone", "z1")]).node("n2", &["host"], &[]);
+    for node in ["n3", "n4", "n5"] {
+        unlabelled.drivers.insert(node.to_owned(), Some(vec!["host".to_owned()]));
+    }
     let (state, text) = Asked::of(&unlabelled).finality();
     assert_eq!(
         (state, text.as_str()),
-        (TopologyFinality::NoChange, "topology keys rack, zone were not found on any node")
+        (
+            TopologyFinality::NoChange,
+            "topologyKeys [[host] [rack zone]] were not found on any nodes: node \"n1\" lacks the labels rack; node \"n2\" \
+             lacks the labels host; there is no node \"n3\"; and 2 more"
+        )
     );
 }
 
@@ -276,18 +276,6 @@ fn r40_an_instance_of_one_node_knows_its_own_place_only() {
     assert_eq!(Asked::on(&local, "n2").finality().0, TopologyFinality::Reschedule);
     let elsewhere = Asked { allowed: zones(&["z2"]), ..Asked::on(&local, "n1") };
     assert_eq!(elsewhere.finality().0, TopologyFinality::NoChange);
-}
-
-#[test]
-fn nodes_with_different_keys_are_decided_by_most_votes_and_then_by_name() {
-    let keys = |world: &World| vote(world).map(|keys| keys.join("+"));
-    let mut world = World::default().node("n1", &["zone"], &[]).node("n2", &["rack"], &[]).node("n3", &[], &[]);
-    assert_eq!(keys(&world), Some("rack".into()), "a tie goes to the first by name; no keys, no vote");
-    world = world.node("n4", &["zone"], &[]);
-    assert_eq!(keys(&world), Some("zone".into()));
-    world = world.node("n5", &["zone", "rack"], &[]).node("n6", &["rack", "zone"], &[]).node("n7", ZONE_RACK, &[]);
-    assert_eq!(keys(&world), Some("rack+zone".into()), "the order of a node's keys says nothing");
-    assert_eq!(vote(&World::default()), None);
 }
 
 #[test]
@@ -407,12 +395,8 @@ impl Cluster for Unread {
         self.0.labels(node)
     }
 
-    fn each_registration(&self, see: &mut dyn FnMut(&[String])) {
-        self.0.each_registration(see);
-    }
-
-    fn each_node(&self, see: &mut dyn FnMut(&BTreeMap<String, String>)) {
-        self.0.each_node(see);
+    fn each_registered(&self, see: &mut dyn FnMut(&Registered<'_>)) {
+        self.0.each_registered(see);
     }
 
     fn unread(&self) -> Option<String> {
