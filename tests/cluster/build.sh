@@ -9,6 +9,8 @@
 #   go/resizer      csi-resizer
 #   go/snapshotter  csi-snapshotter, snapshot-controller, and the CRDs of snapshots as their project publishes them
 #   go/mockdriver   mock-driver, ours around the mock driver of Kubernetes' own end-to-end tests
+#   go/e2e          e2e.test, ours around Kubernetes' own External Storage suite; ginkgo, which runs it in parallel; and agnhost, which
+#                   pods of it run
 #   go/helm         helm
 #   go/helm3        helm3: the last major version, which many still install with
 #   go/promtool     promtool
@@ -24,7 +26,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -47,6 +49,7 @@ folder() {
         resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
         snapshotter) echo "$cache/snapshotter-$(version snapshotter github.com/kubernetes-csi/external-snapshotter/v8)-$sums" ;;
         mockdriver) echo "$cache/mockdriver-$(version mockdriver k8s.io/kubernetes)-$sums" ;;
+        e2e) echo "$cache/e2e-$(version e2e k8s.io/kubernetes)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
         helm3) echo "$cache/helm3-$(version helm3 helm.sh/helm/v3)-$sums" ;;
         promtool) echo "$cache/promtool-$(version promtool github.com/prometheus/prometheus)-$sums" ;;
@@ -58,17 +61,18 @@ folder() {
     esac
 }
 
-# A program of a part: its package, what its linker is told, and its build tags.
+# A program of a part: its package, what its linker is told, its build tags, and the command that builds it.
 program() {
-    local part=$1 name=$2 package=$3 flags=$4 tags=${5:-} into
+    local part=$1 name=$2 package=$3 flags=$4 tags=${5:-} command=${6:-build} into
     into="$(folder "$part")"
     [[ -x $into/$name ]] && return
     echo "building $name" >&2
     # All modules at once: a build fetches one after the other, which takes many times as long. What is missing, it names.
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly go mod download >&2) || true
     # The lowest priority and no workspace: a developer's machine stays usable, and a developer's go.work stays out.
+    # shellcheck disable=SC2086
     (cd "$here/go/$part" && GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 \
-        nice -n 19 go build -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
+        nice -n 19 go $command -trimpath -tags "$tags" -ldflags "-s -w $flags" -o "$into/.$name.part" "$package")
     mv "$into/.$name.part" "$into/$name"
 }
 
@@ -156,6 +160,13 @@ build() {
             definitions
             ;;
         mockdriver) program mockdriver mock-driver . "" ;;
+        e2e)
+            release="$(version e2e k8s.io/kubernetes)"
+            stamp="-X k8s.io/component-base/version.gitVersion=$release -X k8s.io/client-go/pkg/version.gitVersion=$release"
+            program e2e e2e.test . "$stamp" "" "test -c -vet=off"
+            program e2e ginkgo github.com/onsi/ginkgo/v2/ginkgo ""
+            program e2e agnhost k8s.io/kubernetes/test/images/agnhost ""
+            ;;
         helm)
             release="$(version helm helm.sh/helm/v4)"
             program helm helm helm.sh/helm/v4/cmd/helm "-X helm.sh/helm/v4/internal/version.version=$release"
@@ -181,7 +192,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver helm helm3 promtool prometheus dockerfile actionlint translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

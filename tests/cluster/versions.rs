@@ -31,7 +31,7 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     assert!(minor.parse::<u32>().unwrap() >= 36, "{kubernetes}");
     assert_eq!(version("mockdriver", "k8s.io/kubernetes"), kubernetes, "of the same release");
     let staging = kubernetes.replacen("v1.", "v0.", 1);
-    for part in ["kubernetes", "kubelet"] {
+    for part in ["kubernetes", "kubelet", "e2e"] {
         assert_eq!(version(part, "k8s.io/kubernetes"), kubernetes, "of the same release");
         let text = read(&format!("tests/cluster/go/{part}/go.mod"));
         for line in text.lines().filter(|line| line.contains("=>")) {
