@@ -169,7 +169,7 @@ vendor:
 cluster *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
-        --skip chart:: --skip image:: --skip kubectl:: --skip node:: --skip page:: --skip translation::
+        --skip chart:: --skip image:: --skip kubectl:: --skip kubernetes_suite:: --skip node:: --skip page:: --skip translation::
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:
@@ -180,6 +180,16 @@ node *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm)" \
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
+
+# `--focus REGEX` and `--labels FILTER` choose specs; `--sidecars` has the Go sidecars in the daemon's place.
+# Kubernetes' own External Storage suite with the demo driver, on three nodes as `just node` has them (needs Linux, root and Go).
+kubernetes-suite *args:
+    GROUND=cluster KUBERNETES_SUITE={{ quote(args) }} \
+        CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm snapshotter e2e {{ if args =~ "--sidecars" { "peers provisioner resizer" } else { "" } }})" \
+        cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
+        kubernetes_suite:: --nocapture --test-threads 1
+# The same without the specs that take minutes, that want to be alone, or that want a feature of the driver.
+kubernetes-suite-fast: (kubernetes-suite "--fast")
 
 # The sandbox with the real `kubectl` (needs Go).
 kubectl:

@@ -260,7 +260,7 @@ impl ControlPlane {
     }
 
     /// Starts the snapshot-controller: it ends where its kinds are not there, and looks for those of groups at its start alone.
-    async fn start_snapshot_controller(&self) {
+    pub(crate) async fn start_snapshot_controller(&self) {
         let client = self.client().await;
         super::kinds::install(&client).await;
         super::kinds::install_groups(&client).await;

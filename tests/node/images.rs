@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,33 +27,64 @@ pub(crate) fn daemon() -> Value {
 const USER: &str = "65532:65532";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
 
+/// Where an image finds its programs.
+const PATH: &str = "PATH=/bin";
+
 /// Makes all images in a folder.
 pub(crate) fn make(folder: &Path) -> Vec<PathBuf> {
-    let root = |name: &str| {
-        let root = folder.join(name);
-        fs::create_dir_all(root.join("etc")).unwrap();
-        fs::create_dir_all(root.join("tmp")).unwrap();
-        fs::write(root.join("etc/passwd"), PASSWD).unwrap();
-        root
-    };
-    let busybox = root("busybox");
+    let busybox = root(folder, "busybox");
     put_busybox(&busybox);
     // As the Dockerfile has it, but for the libraries that a binary of `cargo test` needs: this machine's.
-    let daemon = root("daemon");
+    let daemon = root(folder, "daemon");
     put_daemon(&daemon);
-    let driver = root("driver");
+    let driver = root(folder, "driver");
     put_busybox(&driver);
     put_daemon(&driver);
-    let path = "PATH=/bin";
     let daemon_config = json!({
         "User": USER, "Entrypoint": ["/csi-control-plane"], "Cmd": ["--help"], "ExposedPorts": {"8080/tcp": {}}});
-    let driver_config = json!({"Env": [path], "Entrypoint": ["/csi-control-plane", "demo-driver"]});
-    let archives = [
-        (BUSYBOX.to_owned(), &busybox, json!({"Env": [path], "Cmd": ["sleep", "1000000"]})),
-        (format!("{REGISTRY}/csi-control-plane:1"), &daemon, daemon_config),
-        (DRIVER.to_owned(), &driver, driver_config),
-    ];
-    archives.map(|(name, root, config)| archive(&name, root, &config)).into()
+    let driver_config = json!({"Env": [PATH], "Entrypoint": ["/csi-control-plane", "demo-driver"]});
+    vec![
+        archive(&[BUSYBOX], &busybox, &busybox_config()),
+        archive(&[&format!("{REGISTRY}/csi-control-plane:1")], &daemon, &daemon_config),
+        archive(&[DRIVER], &driver, &driver_config),
+    ]
+}
+
+/// Makes an image of busybox and this static program, at the root, in a folder. It has all these names.
+pub(crate) fn make_with_busybox(folder: &Path, program: Option<&str>, names: &[&str]) -> PathBuf {
+    let root = root(folder, program.unwrap_or("shell"));
+    put_busybox(&root);
+    let Some(program) = program else { return archive(names, &root, &busybox_config()) };
+    let at = format!("/{program}");
+    fs::copy(programs::find(program), root.join(program)).unwrap();
+    archive(names, &root, &json!({"Env": [PATH], "Entrypoint": [at], "Cmd": ["pause"]}))
+}
+
+/// Makes an image of busybox whose shell and `dd` are those of this machine: that `dd` knows more flags, and the shell of busybox would
+/// not take it. It has all these names.
+pub(crate) fn make_with_dd(folder: &Path, names: &[&str]) -> PathBuf {
+    let root = root(folder, "dd");
+    put_busybox(&root);
+    for program in ["bin/sh", "bin/dd"] {
+        fs::remove_file(root.join(program)).unwrap();
+        put_with_libraries(&root, &Path::new("/").join(program), program);
+    }
+    archive(names, &root, &busybox_config())
+}
+
+/// The root folder of an image.
+fn root(folder: &Path, name: &str) -> PathBuf {
+    let root = folder.join(name);
+    fs::create_dir_all(root.join("etc")).unwrap();
+    fs::write(root.join("etc/passwd"), PASSWD).unwrap();
+    fs::create_dir(root.join("tmp")).unwrap();
+    // For all users.
+    fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777)).unwrap();
+    root
+}
+
+fn busybox_config() -> Value {
+    json!({"Env": [PATH], "Cmd": ["sleep", "1000000"]})
 }
 
 /// A static busybox, under the name of each of its tools.
@@ -66,16 +97,22 @@ fn put_busybox(root: &Path) {
     for tool in String::from_utf8(tools.stdout).unwrap().lines().filter(|tool| *tool != "busybox") {
         symlink("busybox", bin.join(tool)).unwrap();
     }
+    // Scripts name `/usr/bin/env`.
+    fs::create_dir(root.join("usr")).unwrap();
+    symlink("../bin", root.join("usr/bin")).unwrap();
 }
 
 /// The daemon's binary, and the libraries that it names. The image's own names none.
 fn put_daemon(root: &Path) {
-    let binary = env!("CARGO_BIN_EXE_csi-control-plane");
-    let into = root.join("csi-control-plane");
-    fs::copy(binary, &into).unwrap();
+    put_with_libraries(root, Path::new(env!("CARGO_BIN_EXE_csi-control-plane")), "csi-control-plane");
     // Without what debuggers read, it is a third as large. Who has no `strip` has a larger image.
-    let _ = Command::new("strip").arg("--strip-debug").arg(&into).status();
-    let told = Command::new("ldd").arg(binary).output().unwrap();
+    let _ = Command::new("strip").arg("--strip-debug").arg(root.join("csi-control-plane")).status();
+}
+
+/// A program of this machine under a path in the image, and the libraries that it names.
+fn put_with_libraries(root: &Path, program: &Path, into: &str) {
+    fs::copy(program, root.join(into)).unwrap();
+    let told = Command::new("ldd").arg(program).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     for library in told.split_whitespace().filter(|word| word.starts_with('/')) {
         let into = root.join(&library[1..]);
@@ -84,8 +121,8 @@ fn put_daemon(root: &Path) {
     }
 }
 
-/// Packs a folder as an image of this name: an archive beside the folder.
-fn archive(name: &str, root: &Path, config: &Value) -> PathBuf {
+/// Packs a folder as an image of these names: an archive beside the folder.
+fn archive(names: &[&str], root: &Path, config: &Value) -> PathBuf {
     let layout = root.with_extension("image");
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs).unwrap();
@@ -114,11 +151,15 @@ fn archive(name: &str, root: &Path, config: &Value) -> PathBuf {
         "config": described("config.v1+json", &digest, size),
         "layers": [described("layer.v1.tar", &layer_digest, layer_size)],
     }));
-    let mut manifest = described("manifest.v1+json", &digest, size);
-    manifest["annotations"] = json!({"io.containerd.image.name": name});
+    let manifest_as = |name: &&str| {
+        let mut manifest = described("manifest.v1+json", &digest, size);
+        manifest["annotations"] = json!({"io.containerd.image.name": name});
+        manifest
+    };
+    let manifests: Vec<Value> = names.iter().map(manifest_as).collect();
     let write = |name: &str, value: &Value| fs::write(layout.join(name), value.to_string()).unwrap();
     write("oci-layout", &json!({"imageLayoutVersion": "1.0.0"}));
-    write("index.json", &json!({"schemaVersion": 2, "manifests": [manifest]}));
+    write("index.json", &json!({"schemaVersion": 2, "manifests": manifests}));
     let archive = root.with_extension("tar");
     tar(&layout, &archive);
     archive

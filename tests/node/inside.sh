@@ -103,7 +103,7 @@ fi
 
 ip link set lo up
 # The nodes' addresses, and that of the API server for pods. Nothing leaves the machine.
-for address in 10.1.0.1 10.1.0.2 10.0.0.1; do ip address add "$address/32" dev lo; done
+for address in 10.1.0.{1..3} 10.0.0.1; do ip address add "$address/32" dev lo; done
 # The programs' own folders.
 for folder in /var/lib /var/log /run; do
     mkdir -p "$NODE_FOLDER$folder"

@@ -1,7 +1,7 @@
 //! A cluster with nodes, and the chart installed on it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,6 +31,9 @@ pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/csi-
 /// The class of its volumes.
 pub(crate) const CLASS: &str = "demo";
 
+/// The driver's profile, in its storage.
+const PROFILE: &str = "profile.yaml";
+
 /// A cluster that runs.
 pub(crate) struct Lab {
     // The nodes go first: a pod has nothing to do without its API server.
@@ -41,18 +44,53 @@ pub(crate) struct Lab {
     folder: PathBuf,
 }
 
+/// What a cluster has.
+pub(crate) struct Plan {
+    /// Whether it has the kinds of snapshots, and snapshot-controller.
+    pub(crate) has_snapshots: bool,
+    /// How many nodes.
+    pub(crate) nodes: usize,
+    /// The images on each of them, as archives.
+    pub(crate) images: Vec<PathBuf>,
+    /// What the cluster is told of the driver: the object's spec.
+    pub(crate) driver: Value,
+    /// The driver's profile.
+    pub(crate) profile: Value,
+    /// The values of the chart.
+    pub(crate) values: Value,
+}
+
 impl Lab {
     /// Starts a control plane and two nodes, and installs the chart.
     pub(crate) async fn start() -> Self {
+        let roles = json!({"attacher": {}, "provisioner": {}, "resizer": {}, "reconciler": {}, "liveness": {}});
+        Self::start_as(|folder| Plan {
+            has_snapshots: false,
+            nodes: 2,
+            images: images::make(folder),
+            driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
+            profile: json!({}),
+            values: values_of_the_chart(&roles, &[]),
+        })
+        .await
+    }
+
+    /// The same with what a plan says. The plan is told a folder for images.
+    pub(crate) async fn start_as(plan: impl FnOnce(&Path) -> Plan) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let cluster = ControlPlane::start(Extent::Nodes).await;
         let folder = super::folder().join(format!("lab-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
-        let archives = folder.join("images");
+        let [archives, storage] = ["images", "storage"].map(|name| folder.join(name));
         std::fs::create_dir_all(&archives).unwrap();
-        let archives = images::make(&archives);
+        std::fs::create_dir_all(&storage).unwrap();
+        let plan = plan(&archives);
+        std::fs::write(storage.join(PROFILE), plan.profile.to_string()).unwrap();
+        let cluster = ControlPlane::start(Extent::Nodes).await;
+        if plan.has_snapshots {
+            cluster.start_snapshot_controller().await;
+        }
         let mut machines = Vec::new();
-        for number in 1..=2 {
-            machines.push(Machine::start(&cluster.folder, &folder, number, &archives).await);
+        for number in 1..=plan.nodes {
+            machines.push(Machine::start(&cluster.folder, &folder, number, &plan.images).await);
         }
         let client = cluster.client().await;
         let lab = Self { machines, cluster, client, folder };
@@ -65,15 +103,13 @@ impl Lab {
             })
             .await;
         }
-        lab.install().await;
+        lab.install(&plan).await;
         lab
     }
 
     /// Installs the chart, the driver's objects, and waits until every pod of it is ready.
-    async fn install(&self) {
-        let driver = json!({
-            "metadata": {"name": NAME},
-            "spec": {"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}});
+    async fn install(&self, plan: &Plan) {
+        let driver = json!({"metadata": {"name": NAME}, "spec": plan.driver});
         self.create::<CSIDriver>(None, &driver).await;
         let class = json!({
             "metadata": {"name": CLASS}, "provisioner": NAME, "volumeBindingMode": "WaitForFirstConsumer",
@@ -81,14 +117,14 @@ impl Lab {
         self.create::<StorageClass>(None, &class).await;
         self.create::<Namespace>(None, &json!({"metadata": {"name": NAMESPACE}})).await;
         let values = self.cluster.folder.join("values.json");
-        std::fs::write(&values, values_of_the_chart().to_string()).unwrap();
+        std::fs::write(&values, plan.values.to_string()).unwrap();
         let installed = self.helm(&["install", RELEASE, CHART, "--values", values.to_str().unwrap()]);
         installed.unwrap_or_else(|told| panic!("{told}"));
         self.controllers_are_ready().await;
         let daemons: Api<DaemonSet> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.until("the pods of the nodes are ready", async || {
             let set = daemons.list(&ListParams::default()).await.unwrap().items.pop()?;
-            (set.status?.number_ready == 2).then_some(())
+            (usize::try_from(set.status?.number_ready) == Ok(self.machines.len())).then_some(())
         })
         .await;
         let nodes: Api<CSINode> = Api::all(self.client.clone());
@@ -207,8 +243,23 @@ impl Lab {
         serde_yaml::from_str(&std::fs::read_to_string(self.folder.join("storage/state.yaml")).unwrap()).unwrap()
     }
 
+    /// No volume and no snapshot at the driver, no mount and no device on a node.
+    pub(crate) async fn nothing_is_left(&self) {
+        self.until("nothing is left at the driver", async || {
+            let state = self.storage();
+            (state.volumes().is_empty() && state.snapshots().is_empty() && state.groups().is_empty()).then_some(())
+        })
+        .await;
+        for machine in &self.machines {
+            let is_ours =
+                |path: &String| path.contains("/kubernetes.io~csi/") || path.contains("/plugins/kubernetes.io/csi/");
+            self.until("no mount is left", async || (!machine.mounts().iter().any(is_ours)).then_some(())).await;
+        }
+        assert!(self.devices().is_empty(), "{:?}", self.devices());
+    }
+
     /// The loop devices of the driver's volumes.
-    pub(crate) fn devices(&self) -> Vec<String> {
+    fn devices(&self) -> Vec<String> {
         let content = std::fs::read_dir(self.folder.join("storage/content")).unwrap().flatten();
         let devices = content.filter(|file| file.path().is_file()).flat_map(|file| {
             let losetup = Command::new("losetup")
@@ -239,13 +290,15 @@ fn process_of(uid: &str, argument: &str) -> Option<u32> {
     })
 }
 
-/// The pods: two of the controller, one for each node, each with a driver that has the same storage.
-fn values_of_the_chart() -> Value {
+/// The pods: two of the controller with these roles, one for each node, each with a driver that has the same storage. Beside the
+/// controller's stand these containers.
+pub(crate) fn values_of_the_chart(roles: &Value, beside: &[Value]) -> Value {
     let storage = json!({"name": "storage", "hostPath": {"path": "/var/lib/demo-storage", "type": "Directory"}});
     let device = json!({"name": "devices", "hostPath": {"path": "/dev", "type": "Directory"}});
     let kubelet = json!({"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}});
     let driver = |more: &[&str], mounts: &[Value]| {
-        let arguments = [&["--endpoint=unix:///csi/csi.sock", "--storage=/storage"], more].concat();
+        let profile = format!("--profile=/storage/{PROFILE}");
+        let arguments = [&["--endpoint=unix:///csi/csi.sock", "--storage=/storage", &profile], more].concat();
         let own = [
             json!({"name": "csi-socket", "mountPath": "/csi"}),
             json!({"name": "storage", "mountPath": "/storage"}),
@@ -265,14 +318,13 @@ fn values_of_the_chart() -> Value {
             "volumeMounts": mounts,
         })
     };
+    let controller = [&[driver(&[], &[])][..], beside].concat();
     let bidirectional =
         json!({"name": "kubelet", "mountPath": "/var/lib/kubelet", "mountPropagation": "Bidirectional"});
     json!({
         "image": images::daemon(),
-        "driver": {"name": NAME, "containers": [driver(&[], &[])], "volumes": [&storage, &device]},
-        "config": {"roles": {
-            "attacher": {}, "provisioner": {}, "resizer": {}, "reconciler": {}, "liveness": {},
-        }},
+        "driver": {"name": NAME, "containers": controller, "volumes": [&storage, &device]},
+        "config": {"roles": roles},
         "antiAffinity": "required",
         "node": {
             "enabled": true,

@@ -16,9 +16,9 @@
 use std::path::PathBuf;
 
 mod ended;
-mod images;
+pub(crate) mod images;
 mod installed;
-mod lab;
+pub(crate) mod lab;
 mod machine;
 mod mounted;
 mod registration;

@@ -16,7 +16,7 @@ async fn pods_read_on_one_node_what_pods_have_written_on_another() {
     a_group_owns_the_volume_of_its_pod(&lab, &first).await;
     an_ephemeral_volume_ends_with_its_pod(&lab, &second).await;
     a_volume_grows_under_a_running_pod(&lab, &first).await;
-    nothing_is_left(&lab).await;
+    lab.nothing_is_left().await;
 }
 
 async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
@@ -115,16 +115,4 @@ async fn a_volume_grows_under_a_running_pod(lab: &Lab, node: &str) {
     assert!(lab.count("grower") > 0);
     lab.remove("grower").await;
     lab.discard("growing").await;
-}
-
-/// No volume at the driver, no mount and no device on a node.
-async fn nothing_is_left(lab: &Lab) {
-    let storage = lab.storage();
-    assert!(storage.volumes().is_empty(), "{:#?}", storage.volumes());
-    for machine in &lab.machines {
-        let is_ours =
-            |path: &String| path.contains("/kubernetes.io~csi/") || path.contains("/plugins/kubernetes.io/csi/");
-        lab.until("no mount is left", async || (!machine.mounts().iter().any(is_ours)).then_some(())).await;
-    }
-    assert!(lab.devices().is_empty(), "{:?}", lab.devices());
 }

@@ -7,6 +7,7 @@
 //! | [`cluster`] | a control plane, the Go sidecars | what only a real control plane can show |
 //! | [`image`] | what `just image` has built | the content of the image |
 //! | [`kubectl`] | kubectl | the sandbox as kubectl's server |
+//! | [`kubernetes_suite`] | the same as `node`, Kubernetes' External Storage suite | each spec of it that applies |
 //! | [`node`] | root, a control plane, kubelets, containerd, runc | pods that mount, on two nodes |
 //! | [`page`] | Chromium | the status page |
 //! | [`translation`] | csi-translation-lib, kubectl | in-tree volumes, and YAML |
@@ -63,6 +64,8 @@ mod journal;
 mod kinds;
 #[path = "../kubectl/mod.rs"]
 mod kubectl;
+#[path = "../suite/mod.rs"]
+mod kubernetes_suite;
 #[path = "../it/load.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod load;
