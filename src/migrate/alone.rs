@@ -2,8 +2,7 @@
 //! may have changed in the cluster since the file was written. Pure.
 
 use super::document::{Document, Workload};
-use super::outline::{Outline, Step};
-use crate::process::yaml;
+use super::outline::{self, Outline, Step};
 
 /// The text of the workload, and whether its lines are as they were written.
 pub(super) fn text(text: &str, documents: &[Document], workload: &Workload) -> Option<(String, bool)> {
@@ -14,13 +13,8 @@ pub(super) fn text(text: &str, documents: &[Document], workload: &Workload) -> O
         Some(item) => (of_item(lines, item), document.value.get("items")?.get(item)?),
         None => (Some(lines.iter().map(|&line| line.to_owned()).collect()), &document.value),
     };
-    let kept = kept
-        .map(|lines: Vec<String>| lines.join("\n") + "\n")
-        .filter(|text| yaml::read(text).is_ok_and(|meant| meant == *value));
-    match kept {
-        Some(text) => Some((text, true)),
-        None => Some((yaml::write(value), false)),
-    }
+    let (lines, is_kept) = outline::meaning(value, kept);
+    Some((lines.join("\n") + "\n", is_kept))
 }
 
 /// The lines of an item of a list, moved to the left; `None` where the text can't be followed.

@@ -13,7 +13,7 @@ use super::document::Workload;
 use super::notes::Notes;
 use super::ports::Ports;
 use super::replaced::Old;
-use super::report::Fault;
+use super::report::{Fault, listed};
 
 /// What becomes of one annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// The container that kubectl takes where none is named.
 const DEFAULT: [&str; 2] = ["kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container"];
 /// The port that a Prometheus asks which finds its targets by annotations, and the path.
-const SCRAPED: [&str; 2] = ["prometheus.io/port", "prometheus.io/path"];
+pub(super) const SCRAPED: [&str; 2] = ["prometheus.io/port", "prometheus.io/path"];
 
 /// What becomes of the annotations when these containers become `daemon`.
 pub(super) fn edits(
@@ -43,21 +43,21 @@ pub(super) fn edits(
     let all = &workload.annotations;
     let goes = |name: &str| old.iter().any(|one| one.name == name);
     let mut edits = apparmor(old, daemon, workload, notes, faults);
+    let mut becomes = |key: &str, value: &str, new: String, why: &str| {
+        notes.know(format!("annotation {key}: {value} is now {new}{why}"));
+        edits.push(Edit { key: key.to_owned(), new: Some((key.to_owned(), new)) });
+    };
     for key in DEFAULT {
         if let Some(name) = all.get(key).filter(|name| goes(name)) {
-            notes.know(format!("annotation {key}: {name} is now {daemon}"));
-            edits.push(Edit { key: key.to_owned(), new: Some((key.to_owned(), daemon.to_owned())) });
+            becomes(key, name, daemon.to_owned(), "");
         }
     }
     let [port, path] = SCRAPED;
     let closes = |value: &&String| value.parse().is_ok_and(|port: u16| ports.closed.iter().any(|one| one.port == port));
     if let Some(value) = all.get(port).filter(closes) {
-        let own = ports.listen.port().to_string();
-        notes.know(format!("annotation {port}: {value} is now {own}, where the daemon has the metrics of all"));
-        edits.push(Edit { key: port.to_owned(), new: Some((port.to_owned(), own)) });
+        becomes(port, value, ports.listen.port().to_string(), ", where the daemon has the metrics of all");
         if let Some(value) = all.get(path).filter(|value| *value != "/metrics") {
-            notes.know(format!("annotation {path}: {value} is now /metrics"));
-            edits.push(Edit { key: path.to_owned(), new: Some((path.to_owned(), "/metrics".to_owned())) });
+            becomes(path, value, "/metrics".to_owned(), "");
         }
     }
     for (key, value) in all.iter().filter(|(key, _)| !edits.iter().any(|edit| edit.key == **key)) {
@@ -108,23 +108,18 @@ fn apparmor(
     if least > 1
         && let Some(other) = old.iter().find(|one| own(one) != taken.as_ref())
     {
-        let shown = |one: &Old<'_>| own(one).cloned().unwrap_or_default();
-        let first = shown(&old[0]);
-        let second = if first == shown(other) { taken.clone().unwrap_or_default() } else { shown(other) };
-        faults.push(Fault {
-            place: format!("{}, annotation {APPARMOR}…", workload.title()),
-            found: format!("{first} and {second} for containers that become one"),
-            expected: "one profile that suits all, since what a profile of the node allows is not known here"
-                .to_owned(),
-            leave_out: Some("apparmor".to_owned()),
-        });
+        let found = [taken.as_ref(), own(other)].into_iter().flatten().cloned().collect::<Vec<_>>();
+        let found = format!("{} for containers that become one", listed(&found, "and"));
+        let expected = "one profile that suits all, since what a profile of the node allows is not known here";
+        let place = format!("{}, annotation {APPARMOR}…", workload.title());
+        faults.push(Fault::new(place, found, expected).left_out_as("apparmor"));
     }
     let names: Vec<&str> = there.iter().map(|one| one.name).collect();
     let told = taken.as_ref().map_or_else(
         || "the daemon has none, as one of those that it replaces had none".to_owned(),
         |profile| format!("the daemon has {profile}, which confines least"),
     );
-    notes.know(format!("annotation {APPARMOR}… of {}: {told}", names.join(" and ")));
+    notes.know(format!("annotation {APPARMOR}… of {}: {told}", listed(&names, "and")));
     let edit = |(at, one): (usize, &&Old<'_>)| {
         let new = taken.clone().filter(|_| at == 0).map(|profile| (key(daemon), profile));
         Edit { key: key(one.name), new }

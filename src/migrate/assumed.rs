@@ -1,8 +1,10 @@
 //! The versions that the user says, and flags that a version does not know. Pure.
 
 use super::Wanted;
+use super::document::unique;
 use super::found::Found;
 use super::notes::Notes;
+use super::report::FlagLine;
 
 /// Says which version is assumed, and which flags of a container its version does not know.
 pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Notes) {
@@ -13,25 +15,10 @@ pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Notes) {
             notes.know(format!("{container}: the version is {version}, as --assume says, whatever the image's tag is"));
         }
         let Some(told) = found.told.iter().find(|told| told.name == *container) else { continue };
-        let mut strange: Vec<String> = Vec::new();
-        for line in &told.flags {
-            let name = line.given.trim_start_matches('-');
-            let (name, value) = name.split_once(['=', ' ']).unwrap_or((name, ""));
-            // The gates are told one by one.
-            let gate = value.split_once('=').map(|(gate, _)| gate.trim()).filter(|_| name == "feature-gates");
-            for (flag, shown) in
-                [Some((name, format!("--{name}"))), gate.map(|gate| (gate, format!("the gate {gate}")))]
-                    .into_iter()
-                    .flatten()
-            {
-                if let Some(absence) = source.release.absence(sidecar.changes, flag) {
-                    let text = format!("{shown} ({absence})");
-                    if !strange.contains(&text) {
-                        strange.push(text);
-                    }
-                }
-            }
-        }
+        let absent = |(name, shown): (&str, String)| {
+            Some(format!("{shown} ({})", source.release.absence(sidecar.changes, name)?))
+        };
+        let strange = unique(told.flags.iter().flat_map(names).filter_map(absent));
         if !strange.is_empty() {
             let tag = source.release.tag().unwrap_or_default();
             let advice = if assumed.is_some() {
@@ -46,4 +33,12 @@ pub(super) fn notes(wanted: &Wanted, found: &Found, notes: &mut Notes) {
             ));
         }
     }
+}
+
+/// The flag of a line and its gate, since the gates are told one by one, and how they are shown.
+fn names(line: &FlagLine) -> impl Iterator<Item = (&str, String)> {
+    let flag = line.given.trim_start_matches('-');
+    let (flag, value) = flag.split_once(['=', ' ']).unwrap_or((flag, ""));
+    let gate = value.split_once('=').map(|(gate, _)| gate.trim()).filter(|_| flag == "feature-gates");
+    [Some((flag, format!("--{flag}"))), gate.map(|gate| (gate, format!("the gate {gate}")))].into_iter().flatten()
 }

@@ -4,7 +4,7 @@ use crate::roles::sidecars::hosted;
 
 use super::document::Document;
 use super::found::Found;
-use super::report::{Beside, Fault, Report};
+use super::report::{Beside, Fault, Report, listed};
 use super::sidecars;
 use super::windows::{WINDOWS, is_windows};
 use super::{MANIFEST, Wanted};
@@ -18,12 +18,8 @@ pub(super) fn choose(found: &[Found], documents: &[Document], wanted: &Wanted, r
     let is_asked_for = |one: &Found| one.is_asked_for(wanted);
     if let Some(name) = wanted.workload.as_ref().filter(|_| !found.is_empty() && !found.iter().any(is_asked_for)) {
         let titles: Vec<String> = found.iter().map(|one| one.workload.title()).collect();
-        report.faults.push(Fault {
-            place: MANIFEST.to_owned(),
-            found: format!("no workload {name}"),
-            expected: format!("--workload with one of {}", titles.join(", ")),
-            leave_out: None,
-        });
+        let expected = format!("--workload with one of {}", titles.join(", "));
+        report.faults.push(Fault::new(MANIFEST, format!("no workload {name}"), expected));
         return None;
     }
     let fit: Vec<usize> =
@@ -38,14 +34,13 @@ pub(super) fn choose(found: &[Found], documents: &[Document], wanted: &Wanted, r
     let (found_text, expected) = if fit.is_empty() {
         // A sidecar that could not be read at all may be why.
         report.faults.extend(found.iter().filter(|one| is_asked_for(one)).flat_map(|one| one.faults.iter().cloned()));
-        let windows = found.iter().filter(|one| is_windows(&one.workload.pod) && is_asked_for(one));
-        let windows = windows.map(|one| format!("; {}: {WINDOWS}", one.workload.title()));
+        let asked_for: Vec<&Found> = found.iter().filter(|one| is_asked_for(one)).collect();
         let makers = found.iter().filter_map(|one| Some((one, sidecars::maker(one.workload.containers())?)));
         let makers = makers.map(|(one, variable)| {
-            format!("; {} makes the sidecars in its program, from its variable {variable}", one.workload.title())
+            format!("{} makes the sidecars in its program, from its variable {variable}", one.workload.title())
         });
         let settings = sidecars::settings(documents).into_iter().map(|(object, key)| {
-            format!("; {object} has settings of sidecars, such as {key}, from which an operator makes them")
+            format!("{object} has settings of sidecars, such as {key}, from which an operator makes them")
         });
         let makers: Vec<_> = makers.chain(settings).collect();
         let made = if makers.is_empty() {
@@ -54,28 +49,23 @@ pub(super) fn choose(found: &[Found], documents: &[Document], wanted: &Wanted, r
             ": the workload that it has made, from `kubectl get -o yaml`; it puts its own sidecars back when it looks again, so it must \
              be told to leave them out, or be stopped"
         };
-        let of_all = |one: &Found| {
-            let title = |it: Beside| (format!("container {} of {}", it.name, it.workload), it.why);
-            one.of_all_drivers().into_iter().map(title).collect::<Vec<_>>()
-        };
-        let kept = found.iter().filter(|one| is_asked_for(one)).flat_map(|one| one.wrapped().chain(of_all(one)));
-        let hints = found.iter().filter(|one| is_asked_for(one)).flat_map(Found::hints).chain(kept);
-        let hints = hints.map(|(container, hint)| format!("; {container}: {hint}")).collect::<Vec<_>>().concat();
+        let windows = asked_for.iter().filter(|one| is_windows(&one.workload.pod));
+        let windows = windows.map(|one| format!("{}: {WINDOWS}", one.workload.title()));
+        let kept = asked_for.iter().flat_map(|one| [one.kept(), one.of_all_drivers()]).flatten();
+        let kept = kept.map(|Beside { workload, name, why }| format!("container {name} of {workload}: {why}"));
+        let whys = windows.chain(makers).chain(kept).map(|why| format!("; {why}"));
         (
-            format!(
-                "no sidecar that can be replaced{}{}{hints}",
-                windows.collect::<Vec<_>>().concat(),
-                makers.concat()
-            ),
+            format!("no sidecar that can be replaced{}", whys.collect::<String>()),
             format!("one of {}{made}", hosted.join(", ")),
         )
     } else {
         let names: Vec<String> = fit.iter().map(|index| found[*index].workload.title()).collect();
-        (format!("{} workloads: {}", fit.len(), names.join(", ")), "one, chosen by --workload KIND/NAME".to_owned())
+        let are_alike = names.iter().all(|name| *name == names[0]);
+        let expected = if are_alike { "the file of one alone" } else { "one, chosen by --workload KIND/NAME" };
+        (format!("{} workloads: {}", fit.len(), names.join(", ")), expected.to_owned())
     };
     if !found.is_empty() {
-        let place = MANIFEST.to_owned();
-        report.faults.push(Fault { place, found: found_text, expected, leave_out: None });
+        report.faults.push(Fault::new(MANIFEST, found_text, expected));
     }
     None
 }
@@ -90,6 +80,6 @@ pub(super) fn what_stays(found: &[Found], chosen: usize) -> Option<String> {
     Some(if titles.is_empty() {
         NO_SIDECAR.to_owned()
     } else {
-        format!("sidecars stay in {}: keep the RBAC that they use", titles.join(" and "))
+        format!("sidecars stay in {}: keep the RBAC that they use", listed(&titles, "and"))
     })
 }

@@ -26,7 +26,7 @@ const FORMS: [(&str, Writer); 3] = [("block", str::to_owned), ("flow", flow), ("
 /// The objects of all documents, also of those that are lists.
 fn objects(text: &str) -> Vec<Json> {
     let documents = document::read(text).unwrap();
-    documents.iter().flat_map(document::objects).map(|object| serde_json::to_value(object).unwrap()).collect()
+    document::objects(&documents).map(|object| serde_json::to_value(object).unwrap()).collect()
 }
 
 /// Each document on one line, in YAML's flow style.

@@ -2,12 +2,12 @@
 
 use serde_yaml::{Mapping, Value};
 
-use super::document::{Workload, string, strings};
+use super::document::{self, Workload, is_one_of, string, strings};
 use super::file::{FOLDER, NAME};
 use super::notes::{Notes, Weight};
 use super::ports::Ports;
 use super::replaced::{CONTAINER, Old, numbered, uses_host_network};
-use super::report::Report;
+use super::report::{Report, listed};
 use super::resources;
 use super::security;
 use crate::process::yaml;
@@ -145,7 +145,6 @@ pub(super) fn volume(config_map: &str, number: usize) -> Value {
 }
 
 fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Notes) -> Value {
-    let named = |entry: &Value| string(entry, "name").unwrap_or_default().to_owned();
     let variables = union(old, "env", named, notes);
     // The sidecars do not read it, and the daemon would follow it to another cluster.
     let (unread, mut variables): (Vec<_>, Vec<_>) =
@@ -165,7 +164,7 @@ fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Notes) -> Value {
         notes.know(format!(
             "env: {} is copied: as the sidecars, the daemon reaches the Kubernetes API through this proxy unless NO_PROXY lists the API \
              server",
-            proxies.join(" and ")
+            listed(&proxies, "and")
         ));
     }
     for (name, path) in [("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace")] {
@@ -177,16 +176,21 @@ fn variables(old: &[Old<'_>], there: Option<&str>, notes: &mut Notes) -> Value {
     list(variables)
 }
 
+/// The name of an entry of a list.
+fn named(entry: &Value) -> String {
+    string(entry, "name").unwrap_or_default().to_owned()
+}
+
 /// The entries of all containers, one a key. Where two have one key and differ, the first counts, and it is told.
 fn union(old: &[Old<'_>], list: &str, key: impl Fn(&Value) -> String, notes: &mut Notes) -> Vec<Value> {
     let mut found: Vec<(String, &str, Value)> = Vec::new();
     for one in old {
-        for entry in one.value.get(list).and_then(Value::as_sequence).into_iter().flatten() {
+        for entry in document::list(one.value, list) {
             let name = key(entry);
             match found.iter().find(|(known, ..)| *known == name) {
                 None => found.push((name, one.name, entry.clone())),
                 // It was for the arguments that go with the sidecar.
-                Some(_) if list == "env" && !is_read(&name) => {}
+                Some(_) if list == "env" && !is_read(&name, old) => {}
                 Some((_, first, known)) if !is_same(known, entry) => {
                     notes.check(format!(
                         "{list}: {name} differs between {} and {first}; the value of {first} is used",
@@ -200,54 +204,26 @@ fn union(old: &[Old<'_>], list: &str, key: impl Fn(&Value) -> String, notes: &mu
     found.into_iter().map(|(.., entry)| entry).collect()
 }
 
-/// Whether the daemon, or a library in it, reads a variable.
-fn is_read(variable: &str) -> bool {
-    const READ: [&str; 12] = [
-        "HTTP_PROXY",
-        "HTTPS_PROXY",
-        "NO_PROXY",
-        "ALL_PROXY",
-        "KUBERNETES_SERVICE_HOST",
-        "KUBERNETES_SERVICE_PORT",
-        "NAMESPACE",
-        "NODE_NAME",
-        "POD_NAME",
-        "POD_NAMESPACE",
-        "SSL_CERT_DIR",
-        "SSL_CERT_FILE",
-    ];
-    READ.contains(&&*variable.to_uppercase())
-        || ["CSI_CONTROL_PLANE_", "OTEL_"].iter().any(|it| variable.starts_with(it))
+/// Whether the daemon, or a library in it, reads a variable, itself or as a part of another one. `NAMESPACE` it does not: it has
+/// `POD_NAMESPACE`.
+fn is_read(variable: &str, old: &[Old<'_>]) -> bool {
+    const READ: &str = "HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY KUBERNETES_SERVICE_HOST KUBERNETES_SERVICE_PORT NODE_NAME POD_NAME \
+                        POD_NAMESPACE SSL_CERT_DIR SSL_CERT_FILE";
+    let is_read = |name: &str| {
+        is_one_of(READ, &name.to_uppercase()) || ["CSI_CONTROL_PLANE_", "OTEL_"].iter().any(|it| name.starts_with(it))
+    };
+    let is_part = |entry: &Value| string(entry, "value").is_some_and(|text| text.contains(&format!("$({variable})")));
+    let mut all = old.iter().flat_map(|one| document::list(one.value, "env"));
+    is_read(variable) || all.any(|entry| is_read(&named(entry)) && is_part(entry))
 }
 
 /// The fields of a container that the daemon's does not take over, each with the reason.
 fn unused(container: &Value) -> Vec<(&str, &'static str)> {
-    const TAKEN: [&str; 22] = [
-        "name",
-        "image",
-        "command",
-        "args",
-        "env",
-        "envFrom",
-        "ports",
-        "resources",
-        "volumeMounts",
-        "volumeDevices",
-        "securityContext",
-        "lifecycle",
-        "livenessProbe",
-        "readinessProbe",
-        "startupProbe",
-        "imagePullPolicy",
-        "terminationMessagePath",
-        "terminationMessagePolicy",
-        "resizePolicy",
-        "stdin",
-        "stdinOnce",
-        "tty",
-    ];
+    const TAKEN: &str = "name image command args env envFrom ports resources volumeMounts volumeDevices securityContext lifecycle \
+                         livenessProbe readinessProbe startupProbe imagePullPolicy terminationMessagePath terminationMessagePolicy \
+                         resizePolicy stdin stdinOnce tty";
     let fields = container.as_mapping().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    let fields = fields.filter_map(|(key, _)| key.as_str()).filter(|key| !TAKEN.contains(key));
+    let fields = fields.filter_map(|(key, _)| key.as_str()).filter(|key| !is_one_of(TAKEN, key));
     let why = |field: &str| match field {
         "workingDir" => "the daemon's paths are absolute",
         _ => "it is not known what the daemon's container would do with it; add it there if you need it",

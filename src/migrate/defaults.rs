@@ -14,7 +14,8 @@ use crate::roles::sidecars::leads;
 use super::file;
 use super::found::Found;
 use super::notes::Notes;
-use super::settle::{Chosen, Source};
+use super::report::listed;
+use super::settle::Chosen;
 use super::version::Release;
 
 /// Writes the defaults of the sidecars' own versions where the daemon has others, because the workload may depend on
@@ -60,20 +61,38 @@ pub(super) fn keep(chosen: &mut Vec<Chosen>, found: &mut Found, notes: &mut Note
                 Kept::Never(what) => told.defaults.push(format!("{default}; here it is always on: {what}")),
             }
         }
-        if let (Release::Unknown(why), false) = (&source.release, unknown.is_empty()) {
+        if !unknown.is_empty() {
+            let why = match &source.release {
+                Release::Unknown(why) => format!("the version is not known ({why})"),
+                Release::Known(_) => "the tag names no minor version".to_owned(),
+            };
             notes.check(format!(
-                "{}: the version is not known ({why}); say it with --assume, or compare the defaults of yours with the configuration: {}",
-                source.container,
-                unknown.join(", ")
-            ));
-        } else if !unknown.is_empty() {
-            notes.check(format!(
-                "{}: the tag names no minor version; say it with --assume, or compare the defaults of yours with the configuration: {}",
+                "{}: {why}; say it with --assume, or compare the defaults of yours with the configuration: {}",
                 source.container,
                 unknown.join(", ")
             ));
         }
     }
+}
+
+/// Keeps leader election off where the pods of a `DaemonSet` work side by side, each with the driver of its own node: one leader would
+/// ask that of its node alone. A sidecar that has a flag for one per node, and does not use it, is meant to be one.
+pub(super) fn side_by_side(chosen: &mut Vec<Chosen>, found: &Found, notes: &mut Notes) {
+    const KEY: &str = "leaderElection.enabled";
+    let leading: Vec<_> = found.sources.iter().filter(|it| leads(it.sidecar) && !it.is_per_node()).collect();
+    let is_meant_to_lead = leading.iter().any(|it| it.sidecar.per_node.is_some());
+    let is_said = chosen.iter().any(|one| one.key == KEY);
+    if found.workload.kind != "DaemonSet" || leading.is_empty() || is_meant_to_lead || is_said {
+        return;
+    }
+    let names: Vec<&str> = leading.iter().map(|source| &*source.container).collect();
+    let names = listed(&names, "and");
+    notes.check(format!(
+        "{names}: no leader election in a DaemonSet, so that each pod asks the driver of its own node, and so it stays; set {KEY} to true \
+         if the driver serves all volumes from any node"
+    ));
+    let because = format!("{names}: no --leader-election, in a DaemonSet");
+    chosen.push(Chosen { key: KEY.to_owned(), value: json!(false), because });
 }
 
 /// The configuration of these roles with every key at its default.
@@ -87,23 +106,22 @@ fn ours(roles: &[&'static str]) -> serde_json::Value {
 /// Reports flags that were not set and have another default here. What several sidecars have in common is told once.
 pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found, notes: &mut Notes) {
     let is_chosen = |key: &str| chosen.iter().any(|one| one.key == key);
-    let is_given = |source: &Source, key: &str| source.settings.iter().any(|setting| setting.key == key);
     let mut all: Vec<(String, Vec<&str>)> = Vec::new();
     for source in &found.sources {
         let mut told = Vec::new();
         let (theirs, ours) = (source.sidecar.timeout, Config::default().csi.timeout);
         let key = source.sidecar.flag("timeout").and_then(Flag::key);
-        if !theirs.is_zero() && theirs != ours && !key.is_some_and(|key| is_given(source, key)) {
+        if !theirs.is_zero() && theirs != ours && key.is_none_or(|key| source.setting(key).is_none()) {
             let [theirs, ours] = [theirs, ours].map(duration::format);
             told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
         }
-        if leads(source.sidecar) && !is_chosen("leaderElection.enabled") {
+        if leads(source.sidecar) && !source.is_per_node() && !is_chosen("leaderElection.enabled") {
             told.push("--leader-election was off; leaderElection.enabled is true".to_owned());
         }
         // The flag may be another key than the diagnostics', and was not off all the same.
         let lines = found.told.iter().filter(|one| one.name == source.container).flat_map(|one| &one.flags);
         let mut given = lines.map(|line| line.given.trim_start_matches('-'));
-        if !is_given(source, "diagnostics.listen") && !given.any(|given| given.starts_with("http-endpoint")) {
+        if source.setting("diagnostics.listen").is_none() && !given.any(|given| given.starts_with("http-endpoint")) {
             told.push(format!("--http-endpoint was off; diagnostics.listen is {listen}"));
         }
         if !is_chosen("csi.maxLogLength") {

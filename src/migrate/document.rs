@@ -48,6 +48,8 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Whether an update ends each old pod before it makes a new one, and there is only one at a time.
     pub(super) ends_before_it_begins: bool,
+    /// Whether an update begins a new pod beside an old one.
+    pub(super) surges: bool,
     /// The labels of its pods.
     pub(super) labels: BTreeMap<String, String>,
     /// How its pods follow when its template changes.
@@ -108,17 +110,23 @@ fn take(lines: &[&str], range: Range<usize>, end: &str, documents: &mut Vec<Docu
 
 /// The workloads, in their order.
 pub(super) fn workloads(documents: &[Document]) -> Vec<Workload> {
-    let mut found = Vec::new();
-    for (index, document) in documents.iter().enumerate() {
-        let is_list = string(&document.value, "kind").is_some_and(|kind| kind.ends_with("List"));
-        match document.value.get("items").and_then(Value::as_sequence).filter(|_| is_list) {
-            Some(items) => {
-                found.extend(items.iter().enumerate().filter_map(|(item, value)| workload(value, index, Some(item))));
-            }
-            None => found.extend(workload(&document.value, index, None)),
-        }
+    let placed = |(index, document)| placed(document).into_iter().map(move |(item, value)| (index, item, value));
+    let all = documents.iter().enumerate().flat_map(placed);
+    all.filter_map(|(index, item, value)| workload(value, index, item)).collect()
+}
+
+/// The objects of a document, each with its place in it if the document is a list.
+pub(super) fn placed(document: &Document) -> Vec<(Option<usize>, &Value)> {
+    let is_list = string(&document.value, "kind").is_some_and(|kind| kind.ends_with("List"));
+    match document.value.get("items").and_then(Value::as_sequence).filter(|_| is_list) {
+        Some(items) => items.iter().enumerate().map(|(item, value)| (Some(item), value)).collect(),
+        None => vec![(None, &document.value)],
     }
-    found
+}
+
+/// The objects of all documents.
+pub(super) fn objects(documents: &[Document]) -> impl Iterator<Item = &Value> {
+    documents.iter().flat_map(placed).map(|(_, object)| object)
 }
 
 fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workload> {
@@ -136,6 +144,7 @@ fn workload(value: &Value, document: usize, item: Option<usize>) -> Option<Workl
         counts_pods: value.get("spec")?.get("replicas").is_some(),
         pod,
         ends_before_it_begins: ends_before_it_begins(kind, value.get("spec")?),
+        surges: surges(kind, value.get("spec")?),
         rollout: Rollout::of(kind, value.get("spec")?),
         misread: ["name", "namespace"].into_iter().filter_map(|key| misread(metadata, key)).collect(),
         annotations: texts(value.get("spec")?.get("template")?, "annotations"),
@@ -154,8 +163,8 @@ fn texts(template: &Value, key: &str) -> BTreeMap<String, String> {
 
 /// The controller among its owners, else the release of Helm that it is of.
 fn owner(metadata: &Value) -> Option<String> {
-    let owners = metadata.get("ownerReferences").and_then(Value::as_sequence).into_iter().flatten();
-    let controller = owners.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
+    let controller =
+        list(metadata, "ownerReferences").find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
     let named = |owner: &Value| Some(format!("{} {}", string(owner, "kind")?, string(owner, "name")?));
     let release = || {
         let name = string(metadata.get("annotations")?, "meta.helm.sh/release-name")?;
@@ -182,6 +191,19 @@ fn ends_before_it_begins(kind: &str, spec: &Value) -> bool {
     }
 }
 
+/// A rolling Deployment does so unless it says otherwise, a `DaemonSet` only if it says so.
+fn surges(kind: &str, spec: &Value) -> bool {
+    let strategy = spec.get(if kind == "Deployment" { "strategy" } else { "updateStrategy" });
+    let surge = strategy.and_then(|strategy| strategy.get("rollingUpdate")?.get("maxSurge"));
+    let is_zero =
+        |value: &Value| value.as_u64() == Some(0) || value.as_str().is_some_and(|text| ["0", "0%"].contains(&text));
+    match kind {
+        "Deployment" => !ends_before_it_begins(kind, spec) && !surge.is_some_and(is_zero),
+        "DaemonSet" => surge.is_some_and(|surge| !is_zero(surge)),
+        _ => false,
+    }
+}
+
 fn selector(spec: &Value) -> Option<String> {
     let selector = spec.get("selector")?;
     let labels = selector.get("matchLabels")?.as_mapping().filter(|labels| !labels.is_empty())?;
@@ -192,13 +214,13 @@ fn selector(spec: &Value) -> Option<String> {
 
 /// The names of the `CSIDriver` objects.
 pub(super) fn csi_drivers(documents: &[Document]) -> Vec<String> {
-    let drivers = documents.iter().flat_map(objects).filter(|object| string(object, "kind") == Some("CSIDriver"));
-    drivers.filter_map(|object| string(object.get("metadata")?, "name").map(str::to_owned)).collect()
+    let drivers = objects(documents).filter(|object| string(object, "kind") == Some("CSIDriver"));
+    drivers.filter_map(name_of).map(str::to_owned).collect()
 }
 
 /// The drivers that classes name, and which kind of class does.
 pub(super) fn class_drivers(documents: &[Document]) -> Vec<(String, String)> {
-    documents.iter().flat_map(objects).filter_map(class_driver).collect()
+    objects(documents).filter_map(class_driver).collect()
 }
 
 /// The driver of a class, unless it is a plugin in Kubernetes' tree, whose name has a slash.
@@ -214,18 +236,15 @@ fn class_driver(object: &Value) -> Option<(String, String)> {
     Some((name.to_owned(), format!("from the {kind}")))
 }
 
-/// The objects of a document, which may be a list.
-pub(super) fn objects(document: &Document) -> Vec<&Value> {
-    match document.value.get("items").and_then(Value::as_sequence) {
-        Some(items) => items.iter().collect(),
-        None => vec![&document.value],
-    }
-}
-
 impl Workload {
     /// Its containers.
     pub(super) fn containers(&self) -> &[Value] {
         self.pod.get("containers").and_then(Value::as_sequence).map_or(&[], Vec::as_slice)
+    }
+
+    /// Its init containers.
+    pub(super) fn init_containers(&self) -> impl Iterator<Item = &Value> {
+        list(&self.pod, "initContainers")
     }
 
     /// How people call it.
@@ -246,9 +265,35 @@ impl Workload {
     }
 }
 
+/// The name of an object.
+pub(super) fn name_of(object: &Value) -> Option<&str> {
+    string(object.get("metadata")?, "name")
+}
+
+/// The items of the list below `key`.
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + Clone + use<'a> {
+    value.get(key).and_then(Value::as_sequence).into_iter().flatten()
+}
+
 /// A text below `key`.
 pub(super) fn string<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key).and_then(Value::as_str)
+}
+
+/// Whether a word is one of those in a text.
+pub(super) fn is_one_of(words: &str, word: &str) -> bool {
+    words.split(' ').any(|one| one == word)
+}
+
+/// Each item once, in their order.
+pub(super) fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut all = Vec::new();
+    for item in items {
+        if !all.contains(&item) {
+            all.push(item);
+        }
+    }
+    all
 }
 
 /// What a value is, in words.
@@ -263,8 +308,7 @@ pub(super) fn shape(value: &Value) -> &'static str {
 
 /// A list of texts below `key`. A number that was not quoted is a text all the same: the API would refuse it, Go would not.
 pub(super) fn strings(value: &Value, key: &str) -> Vec<String> {
-    let items = value.get(key).and_then(Value::as_sequence).into_iter().flatten();
-    items
+    list(value, key)
         .filter_map(|item| match item {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),

@@ -208,6 +208,6 @@ impl Identity {
             "--driver-name {name} to GetPluginInfo (`kubectl get csidrivers` lists the names), or the driver's own CSIDriver object in a file \
              beside this workload alone (-f csidriver.yaml): the names of Leases, finalizers and rights contain it"
         );
-        Fault { place: MANIFEST.to_owned(), found, expected, leave_out: None }
+        Fault::new(MANIFEST, found, expected)
     }
 }

@@ -41,19 +41,11 @@ impl Elsewhere {
 
 /// Sidecars that work with another cluster than the rest: one daemon serves one.
 pub(super) fn disagreement(sources: &[Source]) -> Option<Fault> {
-    let with = sources.iter().filter(|source| leads(source.sidecar)).find_map(|source| Some((source, path(source)?)));
-    let without = sources.iter().filter(|source| leads(source.sidecar)).find(|source| path(source).is_none());
+    let path = |source: &Source| source.setting("kubernetes.kubeconfig").map(|flag| flag.given.clone());
+    let leading = || sources.iter().filter(|source| leads(source.sidecar));
+    let with = leading().find_map(|source| Some((source, path(source)?)));
+    let without = leading().find(|source| path(source).is_none());
     let ((with, given), without) = (with?, without?);
-    Some(Fault {
-        place: "kubernetes.kubeconfig".to_owned(),
-        found: format!("{} {given}, and {} works with the cluster of its pod", with.container, without.container),
-        expected: "the same value for all: one daemon serves one cluster".to_owned(),
-        leave_out: None,
-    })
-}
-
-/// The flag with the kubeconfig of a sidecar.
-fn path(source: &Source) -> Option<&str> {
-    let flag = source.settings.iter().rev().find(|setting| setting.key == "kubernetes.kubeconfig");
-    flag.map(|setting| setting.given.as_str())
+    let found = format!("{} {given}, and {} works with the cluster of its pod", with.container, without.container);
+    Some(Fault::new("kubernetes.kubeconfig", found, "the same value for all: one daemon serves one cluster"))
 }

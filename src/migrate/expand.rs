@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_yaml::Value;
 
+use super::document::list;
 use crate::process::yaml;
 
 /// What a variable of the container holds.
@@ -36,7 +37,7 @@ impl Variables {
     /// Those of a container; `namespace` is the workload's, if it has one.
     pub(super) fn of(container: &Value, namespace: Option<&str>) -> Self {
         let mut variables = Self::default();
-        for entry in container.get("env").and_then(Value::as_sequence).into_iter().flatten() {
+        for entry in list(container, "env") {
             let Some(name) = entry.get("name").and_then(Value::as_str) else { continue };
             let variable = variables.read(entry, namespace);
             variables.known.insert(name.to_owned(), variable);

@@ -10,12 +10,12 @@ use crate::config::sidecar::{HttpProbe, Sidecar};
 use crate::roles::sections;
 use crate::roles::sidecars::leads;
 
-use super::document::{self, Workload, string};
+use super::document::{self, Workload, list, string};
 use super::expand::Variables;
 use super::known::Known;
 use super::map;
-use super::replaced::{self, Old};
-use super::report::{Beside, Container, Fault, Report};
+use super::replaced::{self, Old, declared, port_number};
+use super::report::{Beside, Container, Fault, Report, listed};
 use super::settle::{Source, path_of};
 use super::sidecars::{self, Recognised, Start};
 use super::version::Release;
@@ -41,12 +41,8 @@ pub(super) struct Found {
 /// Looks through all workloads.
 pub(super) fn look(workloads: Vec<Workload>, wanted: &Wanted, report: &mut Report) -> Vec<Found> {
     if workloads.is_empty() {
-        report.faults.push(Fault {
-            place: MANIFEST.to_owned(),
-            found: "no Deployment, StatefulSet or DaemonSet".to_owned(),
-            expected: "the workload of a driver's controller".to_owned(),
-            leave_out: None,
-        });
+        let found = "no Deployment, StatefulSet or DaemonSet";
+        report.faults.push(Fault::new(MANIFEST, found, "the workload of a driver's controller or node plugin"));
     }
     let schema = Config::schema(&sections());
     workloads.into_iter().map(|workload| Found::of(workload, wanted, &schema)).collect()
@@ -64,9 +60,8 @@ impl Found {
         };
         for (key, read) in found.workload.misread.clone() {
             let place = format!("{}, metadata.{key}", found.workload.title());
-            let expected =
-                "a text: put it in quotes, since kubectl reads YAML 1.1 and the API refuses the object".to_owned();
-            found.faults.push(Fault { place, found: read, expected, leave_out: None });
+            let expected = "a text: put it in quotes, since kubectl reads YAML 1.1 and the API refuses the object";
+            found.faults.push(Fault::new(place, read, expected));
         }
         let containers = found.workload.containers().to_vec();
         let is_windows = is_windows(&found.workload.pod);
@@ -84,8 +79,8 @@ impl Found {
                 None => {}
             }
         }
-        let beginnings = found.workload.pod.get("initContainers").and_then(Value::as_sequence).cloned();
-        for value in beginnings.iter().flatten() {
+        let init: Vec<Value> = found.workload.init_containers().cloned().collect();
+        for value in &init {
             if let Some(recognised) = sidecars::recognise(value) {
                 found.keep(value, &recognised, "it is an init container: move it by hand");
             }
@@ -119,11 +114,10 @@ impl Found {
         let title = format!("{}, container {name}", self.workload.title());
         let arguments = sidecars::arguments(value);
         let mut read = map::read(&title, &name, sidecar, &arguments, &variables, &|key| has_key(schema, key));
-        if !read.settings.iter().any(|setting| setting.key == "csi.endpoint") {
+        if map::last(&read.settings, "csi.endpoint").is_none() {
             read.settings.push(map::default_endpoint(&name));
         }
-        let is_endpoint = |setting: &&map::Setting| setting.key == "csi.endpoint";
-        let own = read.settings.iter().rev().find(is_endpoint).and_then(|setting| setting.value.as_str()).map(path_of);
+        let own = map::last(&read.settings, "csi.endpoint").and_then(|it| it.value.as_str()).map(path_of);
         if let Some(socket) = wanted.socket.as_deref().filter(|socket| own != Some(path_of(socket))) {
             let why = format!("its socket is {}, not {socket}", own.unwrap_or_default());
             return self.keep(value, recognised, &why);
@@ -148,7 +142,7 @@ impl Found {
                 self.roles.push(role);
             }
         }
-        let endpoint = read.settings.iter().rev().find(|setting| setting.key == "csi.endpoint");
+        let endpoint = map::last(&read.settings, "csi.endpoint");
         let socket = endpoint.and_then(|setting| socket(value, setting.value.as_str()?));
         let told = self.container(value, recognised, None);
         let container = told.name.clone();
@@ -177,20 +171,16 @@ impl Found {
 
     fn fault(&mut self, container: &str, found: &str, expected: &str) {
         let place = format!("{}, container {container}", self.workload.title());
-        let (found, expected) = (found.to_owned(), expected.to_owned());
-        self.faults.push(Fault { place, found, expected, leave_out: None });
+        self.faults.push(Fault::new(place, found, expected));
     }
 
     /// The containers that were asked for, and are not replaced.
     pub(super) fn unknown(&self, containers: &[String]) -> Option<Fault> {
         let is_replaced = |name: &&String| self.sources.iter().any(|source| source.container == **name);
         let unknown: Vec<&str> = containers.iter().filter(|name| !is_replaced(name)).map(String::as_str).collect();
-        (!unknown.is_empty()).then(|| Fault {
-            place: self.workload.title(),
-            found: format!("--container {}, which is no sidecar that can be replaced", unknown.join(" and ")),
-            expected: "names of sidecars' containers, as the report has them".to_owned(),
-            leave_out: None,
-        })
+        let found = format!("--container {}, which is no sidecar that can be replaced", listed(&unknown, "and"));
+        let expected = "names of sidecars' containers, as the report has them";
+        (!unknown.is_empty()).then(|| Fault::new(self.workload.title(), found, expected))
     }
 
     /// Versions that the user says, and there is no sidecar of that name.
@@ -198,44 +188,38 @@ impl Found {
         let is_there = |name: &str| self.sources.iter().any(|it| it.container == name || it.sidecar.name == name);
         let unknown = assumed.iter().filter(|(name, _)| !is_there(name));
         let names: Vec<&str> = self.sources.iter().flat_map(|it| [it.sidecar.name, &*it.container]).collect();
-        let fault = |(name, version): &(String, String)| Fault {
-            place: self.workload.title(),
-            found: format!("--assume {name}={version}, and no sidecar that is replaced has this name"),
-            expected: format!("one of {}", names.join(", ")),
-            leave_out: None,
+        let fault = |(name, version): &(String, String)| {
+            let found = format!("--assume {name}={version}, and no sidecar that is replaced has this name");
+            Fault::new(self.workload.title(), found, format!("one of {}", names.join(", ")))
         };
         unknown.map(fault).collect()
     }
 
     /// The containers that are no sidecars that are known, and the init containers that seem to be one.
     fn others(&self) -> impl Iterator<Item = &Value> {
-        let others = self.workload.containers().iter();
-        let init = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
-        let all = others.chain(init.filter(|container| sidecars::may_be_one(container)));
+        let init = self.workload.init_containers().filter(|container| sidecars::may_be_one(container));
+        let all = self.workload.containers().iter().chain(init);
         all.filter(|container| sidecars::recognise(container).is_none())
-    }
-
-    /// The containers that seem to be sidecars and are called otherwise.
-    pub(super) fn hints(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        let title =
-            |it: &Value| format!("container {} of {}", string(it, "name").unwrap_or_default(), self.workload.title());
-        self.others().filter_map(move |container| Some((title(container), sidecars::hint(container)?)))
-    }
-
-    /// The sidecars that stay, and why.
-    pub(super) fn wrapped(&self) -> impl Iterator<Item = (String, String)> + '_ {
-        let kept = self.told.iter().filter_map(|one| Some((one, one.kept.clone().filter(|why| why != WINDOWS)?)));
-        kept.map(|(one, why)| (format!("container {} of {}", one.name, one.workload), why))
     }
 
     /// The containers that are no sidecars, and why they stay.
     pub(super) fn beside(&self) -> Vec<Beside> {
-        let beside = |container: &Value| Beside {
-            workload: self.workload.title(),
-            name: string(container, "name").unwrap_or_default().to_owned(),
-            why: sidecars::beside(container),
-        };
-        self.others().map(beside).collect()
+        self.others().map(|container| self.stays_because(container, sidecars::beside(container))).collect()
+    }
+
+    fn stays_because(&self, container: &Value, why: String) -> Beside {
+        let name = string(container, "name").unwrap_or_default().to_owned();
+        Beside { workload: self.workload.title(), name, why }
+    }
+
+    /// The sidecars that stay, and the containers that may be one, and why.
+    pub(super) fn kept(&self) -> Vec<Beside> {
+        let seeming = self.others().filter_map(|it| Some(self.stays_because(it, sidecars::hint(it)?)));
+        let kept = self.told.iter().filter_map(|one| {
+            let why = one.kept.clone().filter(|why| why != WINDOWS)?;
+            Some(Beside { workload: one.workload.clone(), name: one.name.clone(), why })
+        });
+        seeming.chain(kept).collect()
     }
 
     /// The containers of programs that serve all drivers of the cluster.
@@ -281,8 +265,8 @@ impl Found {
     pub(super) fn stays(&self) -> impl Iterator<Item = &Value> {
         let containers = self.workload.containers().iter().enumerate();
         let stays = containers.filter(|(place, _)| !self.places.contains(place)).map(|(_, value)| value);
-        let beside = self.workload.pod.get("initContainers").and_then(Value::as_sequence).into_iter().flatten();
-        stays.chain(beside.filter(|container| string(container, "restartPolicy") == Some("Always")))
+        let is_beside = |container: &&Value| string(container, "restartPolicy") == Some("Always");
+        stays.chain(self.workload.init_containers().filter(is_beside))
     }
 
     /// The kind of object that a sidecar locks, if its flag says it: versions that have the flag may lock other objects than
@@ -296,18 +280,13 @@ impl Found {
     /// The sidecars that hold no Lease: without leader election, or so old that they hold another object. They could
     /// work at the same time as the daemon.
     pub(super) fn without_a_lease(&self) -> Vec<&str> {
-        let is_on = |source: &Source, key: &str| {
-            let said = source.settings.iter().rev().find(|setting| setting.key == key);
-            said.is_some_and(|setting| setting.value == Json::Bool(true))
-        };
         let has_lease = |source: &&Source| {
             let holds_leases = match self.lock_of(source) {
                 Some(kind) => kind == "leases",
                 None => !source.release.is_before(source.sidecar.lease_since),
             };
-            let is_led = is_on(source, "leaderElection.enabled") && holds_leases;
             // One per node is led by nobody, there as here.
-            is_led || source.sidecar.per_node.is_some_and(|key| is_on(source, key))
+            source.is_on("leaderElection.enabled") && holds_leases || source.is_per_node()
         };
         self.sources
             .iter()
@@ -322,12 +301,8 @@ fn probe(container: &Value) -> Option<HttpProbe> {
     let name = string(container, "name").unwrap_or_default();
     let probe = container.get("livenessProbe")?;
     let port = probe.get("httpGet")?.get("port")?;
-    let named =
-        |wanted: &str| replaced::declared(container).find(|(_, name)| *name == Some(wanted)).map(|(port, _)| port);
-    let port = match port {
-        Value::String(text) => text.parse().ok().or_else(|| named(text))?,
-        port => u16::try_from(port.as_u64()?).ok()?,
-    };
+    let named = |wanted: &str| Some(declared(container).find(|it| it.name() == Some(wanted))?.port);
+    let port = port_number(port).or_else(|| named(port.as_str()?))?;
     // The API's default.
     let seconds = probe.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(1);
     Some(HttpProbe { container: name.to_owned(), port, timeout: Duration::from_secs(seconds) })
@@ -340,12 +315,11 @@ fn has_key(schema: &Json, key: &str) -> bool {
 
 /// The volume that a socket is in, and its path there.
 fn socket(container: &Value, endpoint: &str) -> Option<(String, String)> {
-    let mounts = container.get("volumeMounts").and_then(Value::as_sequence)?;
     let inside = |mount: &Value| {
         let folder = string(mount, "mountPath")?.trim_end_matches('/').to_owned();
         let rest = path_of(endpoint).strip_prefix(&folder)?.strip_prefix('/')?.to_owned();
         let below = string(mount, "subPath").map(|sub| format!("{}/{rest}", sub.trim_matches('/')));
         Some((folder.len(), (string(mount, "name")?.to_owned(), below.unwrap_or(rest))))
     };
-    mounts.iter().filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, place)| place)
+    list(container, "volumeMounts").filter_map(inside).max_by_key(|(length, _)| *length).map(|(_, place)| place)
 }

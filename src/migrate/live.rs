@@ -4,9 +4,8 @@
 
 use serde_yaml::Value;
 
-use super::document::{Document, string};
-use super::outline::{Outline, Step};
-use crate::process::yaml;
+use super::document::{Document, name_of, placed, string};
+use super::outline::{self, Outline, Step};
 
 /// What the server owns of any object; its annotations are below.
 const OWNED: [&[&str]; 10] = [
@@ -48,7 +47,8 @@ pub(super) fn clean(text: &str, documents: &[Document]) -> Option<Cleaned> {
     let (mut lines, mut at, mut is_kept) = (Vec::new(), 0, true);
     for document in documents {
         let mut paths = Vec::new();
-        for (prefix, object) in objects(&document.value) {
+        for (item, object) in placed(document) {
+            let prefix = item.map(|item| vec![Step::Key("items"), Step::Item(item)]).unwrap_or_default();
             let owned = owned(object);
             if owned.is_empty() {
                 continue;
@@ -65,14 +65,10 @@ pub(super) fn clean(text: &str, documents: &[Document]) -> Option<Cleaned> {
             remove(&mut value, path)?;
         }
         let old = all.get(document.lines.clone())?;
-        let edited = edit(old, &paths);
-        let edited = edited.filter(|lines| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == value));
-        is_kept &= edited.is_some();
+        let (edited, is_edit) = outline::meaning(&value, edit(old, &paths));
+        is_kept &= is_edit;
         lines.extend(all.get(at..document.lines.start)?.iter().map(|&line| line.to_owned()));
-        match edited {
-            Some(edited) => lines.extend(edited),
-            None => lines.extend(yaml::write(&value).lines().map(str::to_owned)),
-        }
+        lines.extend(edited);
         at = document.lines.end;
     }
     if told.is_empty() {
@@ -80,18 +76,6 @@ pub(super) fn clean(text: &str, documents: &[Document]) -> Option<Cleaned> {
     }
     lines.extend(all.get(at..)?.iter().map(|&line| line.to_owned()));
     Some(Cleaned { text: lines.join("\n") + "\n", told, is_kept })
-}
-
-/// The objects of a document, with their places in it.
-fn objects(document: &Value) -> Vec<(Vec<Step<'static>>, &Value)> {
-    let is_list = string(document, "kind").is_some_and(|kind| kind.ends_with("List"));
-    match document.get("items").and_then(Value::as_sequence).filter(|_| is_list) {
-        Some(items) => {
-            let place = |item| vec![Step::Key("items"), Step::Item(item)];
-            items.iter().enumerate().map(|(item, object)| (place(item), object)).collect()
-        }
-        None => vec![(Vec::new(), document)],
-    }
 }
 
 /// What of an object the server owns; nothing if the object never was on one.
@@ -116,8 +100,7 @@ fn owned(object: &Value) -> Vec<Vec<Step<'static>>> {
 }
 
 fn title(object: &Value) -> String {
-    let name = object.get("metadata").and_then(|metadata| string(metadata, "name")).unwrap_or_default();
-    format!("{} {name}", string(object, "kind").unwrap_or_default())
+    format!("{} {}", string(object, "kind").unwrap_or_default(), name_of(object).unwrap_or_default())
 }
 
 /// A path as people write it.
@@ -137,11 +120,7 @@ fn name(path: &[Step<'_>]) -> String {
 
 fn remove(value: &mut Value, path: &[Step<'_>]) -> Option<()> {
     let (Step::Key(last), parents) = path.split_last()? else { return None };
-    let parent = parents.iter().try_fold(value, |value, step| match step {
-        Step::Key(key) => value.get_mut(*key),
-        Step::Item(index) => value.get_mut(*index),
-    });
-    parent?.as_mapping_mut()?.remove(*last).map(|_| ())
+    outline::descend(value, parents)?.as_mapping_mut()?.remove(*last).map(|_| ())
 }
 
 /// The document's lines without those of the keys; `None` where the text can't be followed.

@@ -32,12 +32,14 @@ impl Stream {
         stream
     }
 
+    /// The start and the name of the file of a line of the stream, from 1.
+    pub(super) fn file(&self, line: usize) -> Option<&(usize, String)> {
+        self.starts.iter().rev().find(|(start, _)| *start < line)
+    }
+
     /// The file and the line in it, from 1, of a line of the stream, from 1.
     pub(super) fn place(&self, line: usize) -> String {
-        match self.starts.iter().rev().find(|(start, _)| *start < line) {
-            Some((start, name)) => format!("{name}:{}", line - start),
-            None => format!("line {line}"),
-        }
+        self.file(line).map_or_else(|| format!("line {line}"), |(start, name)| format!("{name}:{}", line - start))
     }
 }
 

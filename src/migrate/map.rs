@@ -25,6 +25,11 @@ pub(super) struct Setting {
     pub(super) given: String,
 }
 
+/// The setting of a key that counts: the last.
+pub(super) fn last<'a>(settings: &'a [Setting], key: &str) -> Option<&'a Setting> {
+    settings.iter().rev().find(|setting| setting.key == key)
+}
+
 /// What a sidecar's flags amount to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Read {
@@ -71,15 +76,13 @@ pub(super) fn read(
             Ok(text) => expanded.push(text),
             Err(missing) => {
                 let found = format!("$({}), which is {}", missing.name, missing.from);
-                reader.fault(argument, &found, "a value that is written in the manifest");
-                reader.line(argument, FlagFate::Undecided, &found);
+                reader.undecided(argument, &found, "a value that is written in the manifest", &found);
             }
         }
     }
     let (given, odd) = parse(&expanded, |name| sidecar.flag(name).map(|flag| flag.takes));
     for odd in odd {
-        reader.fault(&odd.found, &format!("{:?}", odd.found), odd.expected);
-        reader.line(&odd.found, FlagFate::Undecided, odd.expected);
+        reader.undecided(&odd.found, &format!("{:?}", odd.found), odd.expected, odd.expected);
     }
     let overruling = |one: &Given| sidecar.overruling(&one.name, |name| given.iter().any(|other| other.name == name));
     for (at, one) in given.iter().enumerate() {
@@ -92,15 +95,14 @@ pub(super) fn read(
                     Some(meant) => (format!("an unknown flag: {meant}"), format!("unknown, {meant}")),
                     None => ("an unknown flag".to_owned(), "unknown, decide".to_owned()),
                 };
-                reader.fault(&one.written, &found, expected);
-                reader.line(&one.written, FlagFate::Undecided, &note);
+                reader.undecided(&one.written, &found, expected, &note);
             }
             Some(_) if again => {
-                reader.line(&one.written, FlagFate::Dropped, "given again later, and the last one counts");
+                reader.dropped(&one.written, "given again later, and the last one counts");
             }
             Some(_) if overruling(one).is_some() => {
                 let by = overruling(one).unwrap_or_default();
-                reader.line(&one.written, FlagFate::Dropped, &format!("without effect there: --{by} overrules it"));
+                reader.dropped(&one.written, &format!("without effect there: --{by} overrules it"));
             }
             Some(_) if one.name == "feature-gates" => reader.gates(sidecar, one),
             Some(flag) => reader.flag(flag, one),
@@ -114,13 +116,18 @@ impl Reader<'_> {
         self.read.lines.push(FlagLine { given: given.to_owned(), fate, note: note.to_owned() });
     }
 
+    fn dropped(&mut self, given: &str, why: &str) {
+        self.line(given, FlagFate::Dropped, why);
+    }
+
     /// Something that is undecided: it can be left out by the name of its flag, or of its gate.
-    fn fault(&mut self, given: &str, found: &str, expected: &str) {
+    fn undecided(&mut self, given: &str, found: &str, expected: &str, note: &str) {
+        self.line(given, FlagFate::Undecided, note);
         let name = given.split(['=', ' ']).next().unwrap_or(given);
         let place = format!("{}, {name}", self.place);
         let gate = given.split_once("feature-gates=").map(|(_, gate)| gate.split('=').next().unwrap_or(gate));
-        let leave_out = Some(gate.unwrap_or(name).trim_start_matches('-').to_owned());
-        self.read.faults.push(Fault { place, found: found.to_owned(), expected: expected.to_owned(), leave_out });
+        let fault = Fault::new(place, found, expected);
+        self.read.faults.push(fault.left_out_as(gate.unwrap_or(name).trim_start_matches('-')));
     }
 
     fn flag(&mut self, flag: &Flag, given: &Given) {
@@ -128,16 +135,11 @@ impl Reader<'_> {
             // Dropped, it would lead to another cluster.
             Now::Gone if flag.name == "master" && !given.value.is_empty() => {
                 let expected = "a kubeconfig that names this server (`--kubeconfig`): without one the daemon serves the cluster of its pod";
-                self.fault(&given.written, &given.written, expected);
-                self.line(&given.written, FlagFate::Undecided, expected);
+                self.undecided(&given.written, &given.written, expected, expected);
             }
-            Now::Gone => self.line(&given.written, FlagFate::Dropped, flag.note),
+            Now::Gone => self.dropped(&given.written, flag.note),
             Now::Verb(verb) => {
-                self.line(
-                    &given.written,
-                    FlagFate::Dropped,
-                    &format!("it is the command `{verb}`, not an option of `run`"),
-                );
+                self.dropped(&given.written, &format!("it is the command `{verb}`, not an option of `run`"));
             }
             Now::Key(key) => self.meant(key, flag.difference(), given, meaning(flag, &given.value)),
         }
@@ -145,23 +147,19 @@ impl Reader<'_> {
 
     fn meant(&mut self, key: &str, note: &str, given: &Given, meaning: Meaning) {
         match meaning {
-            Meaning::Nothing(why) => self.line(&given.written, FlagFate::Dropped, &why),
+            Meaning::Nothing(why) => self.dropped(&given.written, &why),
             Meaning::Wrong(expected) => {
-                self.fault(&given.written, &format!("{:?}", given.value), &expected);
-                self.line(&given.written, FlagFate::Undecided, &format!("expected {expected}"));
+                let (found, note) = (format!("{:?}", given.value), format!("expected {expected}"));
+                self.undecided(&given.written, &found, &expected, &note);
             }
             Meaning::Key(value) if !(self.known)(key) => {
                 // Off is what a build without the key does anyway.
                 if value == json!(false) || value == json!(0) {
-                    self.line(
-                        &given.written,
-                        FlagFate::Dropped,
-                        &format!("this version has no {key}, and the flag is off"),
-                    );
+                    self.dropped(&given.written, &format!("this version has no {key}, and the flag is off"));
                 } else {
                     let found = format!("{}, for which this version has no key ({key})", given.written);
-                    self.fault(&given.written, &found, "a version that has it, or a decision to do without");
-                    self.line(&given.written, FlagFate::Undecided, &format!("this version has no {key}"));
+                    let expected = "a version that has it, or a decision to do without";
+                    self.undecided(&given.written, &found, expected, &format!("this version has no {key}"));
                 }
             }
             Meaning::Key(value) => {
@@ -188,17 +186,16 @@ impl Reader<'_> {
                 Some(key) => self.meant(key, "", &one, switch(value)),
                 None if matches!(name.trim(), "AllAlpha" | "AllBeta") => {
                     let expected = "the gates that you want, by their names";
-                    self.fault(&one.written, "a switch for gates that depend on the version", expected);
-                    self.line(&one.written, FlagFate::Undecided, expected);
+                    let found = "a switch for gates that depend on the version";
+                    self.undecided(&one.written, found, expected, expected);
                 }
                 None if !is_known_gate(sidecar, name.trim()) => {
                     let note =
                         format!("no gate of {}: it has no effect there, or the sidecar does not start", sidecar.name);
-                    self.line(&one.written, FlagFate::Dropped, &note);
+                    self.dropped(&one.written, &note);
                 }
                 None => {
-                    let note = format!("the daemon has nothing that {} switches", name.trim());
-                    self.line(&one.written, FlagFate::Dropped, &note);
+                    self.dropped(&one.written, &format!("the daemon has nothing that {} switches", name.trim()));
                 }
             }
         }
@@ -208,10 +205,10 @@ impl Reader<'_> {
     fn locked(&mut self, gate: &LockedGate, given: &Given, value: &Value) {
         let is_off = *value == json!(false);
         if is_off && gate.matters {
-            self.fault(&given.written, &given.written, &format!("{}=true: {}", gate.name, gate.why));
-            self.line(&given.written, FlagFate::Undecided, gate.why);
+            let expected = format!("{}=true: {}", gate.name, gate.why);
+            self.undecided(&given.written, &given.written, &expected, gate.why);
         } else {
-            self.line(&given.written, FlagFate::Dropped, if is_off { gate.why } else { "always on here" });
+            self.dropped(&given.written, if is_off { gate.why } else { "always on here" });
         }
     }
 }

@@ -4,6 +4,8 @@ use serde_json::{Value as Json, json};
 
 use super::choice::NO_SIDECAR;
 use super::*;
+use crate::config::{self, File, Sources};
+use crate::roles::sections;
 
 /// A node's pod: what its sidecars are told, and what comes out.
 struct Shape {

@@ -1,5 +1,7 @@
 //! The `DaemonSet` of a driver's node plugin.
 
+use serde_json::json;
+
 use super::choice::NO_SIDECAR;
 use super::report::FlagFate;
 use super::*;

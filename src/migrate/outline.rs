@@ -1,9 +1,13 @@
 //! The lines of the keys in a YAML text, so that a change keeps all other text: comments, order, quotes. Pure.
 //!
-//! It supports YAML block style, as in most manifests. It does not find keys in other styles. The caller checks the
-//! result: the changed text must parse to the changed value.
+//! It supports YAML block style, as in most manifests. It does not find keys in other styles. [`meaning`] takes the
+//! changed text if it parses to the changed value.
 
 use std::ops::Range;
+
+use serde_yaml::Value;
+
+use crate::process::yaml;
 
 /// One step down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +145,23 @@ impl Outline {
     fn is_content(&self, line: usize) -> bool {
         let text = self.lines[line].trim();
         !text.is_empty() && !text.starts_with('#')
+    }
+}
+
+/// What a path leads to.
+pub(super) fn descend<'a>(value: &'a mut Value, path: &[Step<'_>]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(*key),
+        Step::Item(index) => value.get_mut(*index),
+    })
+}
+
+/// The lines of a document that means `value`: the edited ones if they do, else the value written anew. Whether it is the former.
+pub(super) fn meaning(value: &Value, edited: Option<Vec<String>>) -> (Vec<String>, bool) {
+    let means = |lines: &Vec<String>| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == *value);
+    match edited.filter(means) {
+        Some(lines) => (lines, true),
+        None => (yaml::write(value).lines().map(str::to_owned).collect(), false),
     }
 }
 

@@ -3,12 +3,17 @@
 //! `{{ … }}` has no place in a manifest. `${NAME}` has one in scripts, but not where this program reads a value: in a sidecar and in
 //! the names of the workload, since the kubelet expands `$(NAME)` alone.
 
+use std::collections::BTreeSet;
+
 use serde_yaml::Value;
 
-use super::document::{Document, Workload, string};
+use super::document::{Document, Syntax, Workload, string};
 use super::manifests::Stream;
 use super::report::Fault;
 use super::sidecars;
+
+/// What to do with a template.
+const RENDER: &str = "render it first (`helm template`, `kustomize build`, `envsubst`)";
 
 /// The faults of a workload, one for each line with a placeholder.
 pub(super) fn of_workload(stream: &Stream, documents: &[Document], workload: &Workload) -> Vec<Fault> {
@@ -28,28 +33,33 @@ pub(super) fn of_workload(stream: &Stream, documents: &[Document], workload: &Wo
     wrong.map(|at| fault(stream, at, lines[at])).collect()
 }
 
-/// The first line of each file with `{{ … }}`, which YAML does not read as a text: what such a file is called instead of a syntax
-/// error.
-pub(super) fn of_text(stream: &Stream) -> Vec<Fault> {
-    let lines = stream.text.lines().enumerate().filter(|(_, line)| is_template(line));
+/// What is no YAML. A file with `{{ … }}` may be a template, which is told once, and not each of its lines that is no YAML.
+pub(super) fn of_syntax(stream: &Stream, syntax: Vec<Syntax>) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
-    for fault in lines.map(|(at, line)| fault(stream, at, line)) {
-        let file = |place: &str| place.rsplit_once(':').map(|(file, _)| file.to_owned());
-        if !faults.iter().any(|other| file(&other.place) == file(&fault.place)) {
-            faults.push(fault);
+    let mut templates = BTreeSet::new();
+    for Syntax { line, text } in syntax {
+        let file = stream.file(line);
+        let mut lines = stream.text.lines().enumerate();
+        let template = lines.find(|(at, line)| is_template(line) && stream.file(at + 1) == file);
+        let expected = template.map_or_else(
+            || "YAML".to_owned(),
+            |(at, line)| {
+                format!(
+                    "YAML; {} has a placeholder, `{}`: if it is a template, {RENDER}",
+                    stream.place(at + 1),
+                    line.trim()
+                )
+            },
+        );
+        if template.is_none() || templates.insert(file) {
+            faults.push(Fault::new(stream.place(line), text, expected));
         }
     }
     faults
 }
 
 fn fault(stream: &Stream, at: usize, line: &str) -> Fault {
-    Fault {
-        place: stream.place(at + 1),
-        found: line.trim().to_owned(),
-        expected: "a manifest without placeholders: render it first (`helm template`, `kustomize build`, `envsubst`)"
-            .to_owned(),
-        leave_out: None,
-    }
+    Fault::new(stream.place(at + 1), line.trim(), format!("a manifest without placeholders: {RENDER}"))
 }
 
 fn is_template(line: &str) -> bool {
@@ -113,6 +123,17 @@ mod tests {
             let found = faults(&TEXT.replacen(old, new, 1));
             assert_eq!(found.first().map(|(place, _)| place.clone()), Some(place(line)), "{new}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_text_with_braces_does_not_hide_what_is_no_yaml() {
+        let text = "kind: StorageClass\nparameters:\n  format: a:{{name}}\n---\nkind: Deployment\nmetadata:\n  name: d\n   labels: []\n";
+        let manifests = ["a.yaml", "b.yaml"].map(|name| Manifest { name: name.to_owned(), text: text.to_owned() });
+        let report = migrate(&Wanted { manifests: manifests.to_vec(), ..Wanted::default() }).report;
+        let places: Vec<&str> = report.faults.iter().map(|fault| &*fault.place).collect();
+        assert_eq!(places, ["a.yaml:8", "b.yaml:8"]);
+        let expected = "YAML; b.yaml:3 has a placeholder, `format: a:{{name}}`: if it is a template, render it first";
+        assert!(report.faults[1].expected.starts_with(expected), "{}", report.faults_text());
     }
 
     #[test]

@@ -8,12 +8,13 @@ use serde_yaml::{Mapping, Value};
 
 use crate::config::sidecar::ProbePort;
 
-use super::document::Workload;
+use super::document::{Workload, list, string};
 use super::found::Found;
-use super::notes::Notes;
-use super::replaced::uses_host_network;
+use super::notes::{Notes, Weight};
+use super::replaced::{Declared, uses_host_network};
+use super::report::listed;
 use super::settle::Chosen;
-use super::taken::{Declared, Naming};
+use super::taken::Naming;
 
 /// The key.
 const KEY: &str = "diagnostics.listen";
@@ -71,6 +72,15 @@ pub(super) struct Ports {
     pub(super) closed: Vec<Closed>,
 }
 
+impl Ports {
+    /// The name of the port where the daemon listens, if its container declares one.
+    pub(super) fn name(&self) -> Option<&str> {
+        let is_own =
+            |entry: &&Value| entry.get("containerPort").and_then(Value::as_u64) == Some(self.listen.port().into());
+        self.declared.iter().find(is_own).and_then(|entry| string(entry, "name"))
+    }
+}
+
 /// A port of a sidecar that nothing listens on any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Closed {
@@ -80,6 +90,13 @@ pub(super) struct Closed {
     pub(super) port: u16,
     /// Its name, if the container declared it.
     pub(super) name: Option<String>,
+}
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+        write!(f, "port {}{name} of {}", self.port, self.container)
+    }
 }
 
 /// The address of the diagnostics, and what the container declares; `default` is the port on the host's network where nothing else says
@@ -94,7 +111,8 @@ pub(super) fn diagnostics(chosen: &mut Vec<Chosen>, found: &Found, default: u16,
         }
         if uses_host_network(&found.workload.pod) {
             if let Some(told) = crowding(found) {
-                notes.check(told);
+                // A roll-out of a DaemonSet stands still for ever, and one of a Deployment until there is such a node.
+                notes.add(if found.workload.kind == "DaemonSet" { Weight::MustDo } else { Weight::Check }, told);
             }
             let reach = if address.ip().is_loopback() && address.port() == default {
                 format!(
@@ -116,7 +134,7 @@ pub(super) fn diagnostics(chosen: &mut Vec<Chosen>, found: &Found, default: u16,
     let closed = found.listened().into_iter().filter(|(_, port)| !is_served(*port));
     let closed = closed.map(|(container, port)| Closed { container, port, name: name(port).map(str::to_owned) });
     let closed: Vec<Closed> = closed.collect();
-    for Closed { container, port, name } in &closed {
+    for Closed { container, port, .. } in &closed {
         for Naming { container: other, text, asks } in found.naming(*port) {
             let instead = format!("port {} instead, where the daemon answers for all", address.port());
             if asks {
@@ -130,10 +148,13 @@ pub(super) fn diagnostics(chosen: &mut Vec<Chosen>, found: &Found, default: u16,
                 ));
             }
         }
-        let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+    }
+    if !closed.is_empty() {
+        let shown: Vec<String> = closed.iter().map(Closed::to_string).collect();
         notes.check(format!(
-            "port {port}{name} of {container} is closed: its metrics are at port {} now, for the Services, ServiceMonitors and \
-             NetworkPolicies that name it",
+            "{} {} closed: the metrics of all are at port {} now, also for Services, monitors and NetworkPolicies that these files do not have",
+            listed(&shown, "and"),
+            if closed.len() == 1 { "is" } else { "are" },
             address.port()
         ));
     }
@@ -196,11 +217,16 @@ fn declared(found: &Found, own: u16, closed: &[Closed], notes: &mut Notes) -> Ve
 /// roll-out that starts the new pod beside the old one may find no node.
 fn crowding(found: &Found) -> Option<String> {
     let workload = &found.workload;
-    let is_new = found.workload.containers().iter().all(|container| container.get("ports").is_none());
-    (is_new && workload.kind == "Deployment" && !workload.ends_before_it_begins).then(|| {
-        "the pod declared no port of the node before: from now on each node takes one pod of it, so a roll-out needs a node that has \
-         none, or spec.strategy.rollingUpdate with maxSurge: 0 and maxUnavailable: 1"
-            .to_owned()
+    let is_new = workload.containers().iter().all(|container| list(container, "ports").next().is_none());
+    let remedy = match &*workload.kind {
+        "Deployment" => "so a roll-out needs a node that has none, or spec.strategy.rollingUpdate",
+        _ => "so no new pod begins beside the old one: set spec.updateStrategy.rollingUpdate to one",
+    };
+    (is_new && workload.surges).then(|| {
+        format!(
+            "the pod declared no port of the node before: from now on each node takes one pod of it, {remedy} with maxSurge: 0 and \
+             maxUnavailable: 1"
+        )
     })
 }
 

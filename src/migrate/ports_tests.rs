@@ -1,3 +1,4 @@
+use super::super::notes::Note;
 use super::super::{Manifest, Outcome, Wanted, migrate};
 use super::*;
 
@@ -190,19 +191,39 @@ fn variables_and_probes_of_the_other_containers_take_ports() {
 
 #[test]
 fn a_pod_that_begins_to_take_a_port_of_the_node_is_told_what_a_roll_out_needs() {
-    let told = |pod: &str, driver: &str| {
+    let notes = |kind: &str, fields: &str, pod: &str, driver: &str| {
         let text = format!(
-            "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  replicas: 2\n  template:\n    spec:\n{pod}      \
+            "kind: {kind}\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  replicas: 2\n{fields}  template:\n    spec:\n{pod}      \
              containers:\n      - {{name: driver, image: x/driver{driver}}}\n      - {{name: a, image: \"x/csi-attacher:v4.12.0\", \
              args: [--csi-address=/csi/s, --leader-election]}}\n"
         );
         let manifests = vec![Manifest { name: "d.yaml".to_owned(), text }];
         let outcome = migrate(&Wanted { manifests, driver: Some("a.b".to_owned()), ..Wanted::default() });
-        outcome.report.notes.texts().any(|note| note.contains("each node takes one pod of it"))
+        let is_it = |note: &&Note| note.text.contains("each node takes one pod of it");
+        outcome.report.notes.iter().find(is_it).map(|note| note.weight)
     };
-    assert!(told(HOST_NETWORK, ""));
-    assert!(!told(HOST_NETWORK, ", ports: [{containerPort: 9808}]"), "one pod a node, before as after");
-    assert!(!told("", ""));
+    let strategy = |name: &str, fields: &str| format!("  {name}: {{rollingUpdate: {{{fields}}}}}\n");
+    for (kind, fields, pod, driver, expected) in [
+        ("Deployment", String::new(), HOST_NETWORK, "", Some(Weight::Check)),
+        ("Deployment", strategy("strategy", "maxSurge: 25%"), HOST_NETWORK, "", Some(Weight::Check)),
+        ("Deployment", strategy("strategy", "maxSurge: 0, maxUnavailable: 1"), HOST_NETWORK, "", None),
+        ("Deployment", "  strategy: {type: Recreate}\n".to_owned(), HOST_NETWORK, "", None),
+        // One pod a node, before as after.
+        ("Deployment", String::new(), HOST_NETWORK, ", ports: [{containerPort: 9808}]", None),
+        ("Deployment", String::new(), "", "", None),
+        ("DaemonSet", String::new(), HOST_NETWORK, "", None),
+        (
+            "DaemonSet",
+            strategy("updateStrategy", "maxSurge: 10%, maxUnavailable: 0"),
+            HOST_NETWORK,
+            "",
+            Some(Weight::MustDo),
+        ),
+        ("DaemonSet", strategy("updateStrategy", "maxSurge: 0%"), HOST_NETWORK, "", None),
+        ("StatefulSet", String::new(), HOST_NETWORK, "", None),
+    ] {
+        assert_eq!(notes(kind, &fields, pod, driver), expected, "{kind} {fields} {pod}");
+    }
 }
 
 #[test]
@@ -241,7 +262,12 @@ fn a_port_of_another_program_stays_declared_and_nobody_is_sent_to_the_daemons() 
         assert_eq!(ports, expected, "{report}");
         let told = "port 9808 is declared by a, and no flag lets a listen on it: the daemon's container declares it";
         assert!(report.notes.texts().any(|note| note.starts_with(told)), "{report}");
-        assert!(report.notes.texts().any(|note| note.starts_with("port 8091 (of-r) of r is closed")), "{report}");
+        assert!(
+            report.notes.texts().any(
+                |note| note.starts_with("port 8091 (of-r) of r is closed: the metrics of all are at port 8090 now")
+            ),
+            "{report}"
+        );
         assert!(!report.notes.texts().any(|note| note.contains("driver names")), "{report}");
     }
     // A program that listens at its own address under the same number is not sent away, and one that asks is.

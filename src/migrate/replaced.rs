@@ -2,7 +2,7 @@
 
 use serde_yaml::Value;
 
-use super::document::string;
+use super::document::{list, string};
 
 /// The daemon's container is called like this, and the volume of its configuration begins so.
 pub(super) const CONTAINER: &str = "csi-control-plane";
@@ -34,13 +34,42 @@ pub(super) struct Old<'a> {
     pub(super) at_end: Option<&'static str>,
 }
 
-/// The ports that a container declares: port, name.
-pub(super) fn declared(container: &Value) -> impl Iterator<Item = (u16, Option<&str>)> {
-    let entries = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
-    entries.filter_map(|entry| {
-        let port = u16::try_from(entry.get("containerPort")?.as_u64()?).ok()?;
-        Some((port, string(entry, "name")))
-    })
+/// A port that a container declares.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Declared<'a> {
+    /// The container.
+    pub(super) container: &'a str,
+    /// The port.
+    pub(super) port: u16,
+    /// The entry as it is written.
+    pub(super) entry: &'a Value,
+}
+
+impl<'a> Declared<'a> {
+    /// Whether it is a port of TCP, on which the sidecars listen.
+    pub(super) fn is_tcp(&self) -> bool {
+        string(self.entry, "protocol").is_none_or(|protocol| protocol == "TCP")
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> Option<&'a str> {
+        string(self.entry, "name")
+    }
+}
+
+/// The ports that a container declares.
+pub(super) fn declared(container: &Value) -> impl Iterator<Item = Declared<'_>> {
+    let name = string(container, "name").unwrap_or_default();
+    let port = |entry: &Value| port_number(entry.get("containerPort")?);
+    list(container, "ports").filter_map(move |entry| Some(Declared { container: name, port: port(entry)?, entry }))
+}
+
+/// The number of a port, also as a text.
+pub(super) fn port_number(value: &Value) -> Option<u16> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        value => u16::try_from(value.as_u64()?).ok(),
+    }
 }
 
 /// Whether the pod has no network of its own: its ports are the node's.

@@ -112,6 +112,18 @@ pub struct Fault {
     pub leave_out: Option<String>,
 }
 
+impl Fault {
+    /// One that cannot be left out.
+    pub(super) fn new(place: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self { place: place.into(), found: found.into(), expected: expected.into(), leave_out: None }
+    }
+
+    /// The same, and `--lenient=name` leaves it out.
+    pub(super) fn left_out_as(self, name: impl Into<String>) -> Self {
+        Self { leave_out: Some(name.into()), ..self }
+    }
+}
+
 /// Which of the undecided is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Lenient {
@@ -142,12 +154,19 @@ pub(super) fn unheeded(lenient: &Lenient, faults: &[Fault]) -> Option<Fault> {
     let known: Vec<&str> = faults.iter().filter_map(|fault| fault.leave_out.as_deref()).collect();
     let unknown: Vec<&str> =
         names.iter().map(|name| name.trim_start_matches('-')).filter(|name| !known.contains(name)).collect();
-    (!unknown.is_empty()).then(|| Fault {
-        place: "--lenient".to_owned(),
-        found: format!("{}, and nothing that is undecided has this name", unknown.join(" and ")),
-        expected: if known.is_empty() { "no --lenient".to_owned() } else { format!("names of {}", known.join(", ")) },
-        leave_out: None,
-    })
+    let found = || format!("{}, and nothing that is undecided has this name", listed(&unknown, "and"));
+    let expected = if known.is_empty() { "no --lenient".to_owned() } else { format!("names of {}", known.join(", ")) };
+    (!unknown.is_empty()).then(|| Fault::new("--lenient", found(), expected))
+}
+
+/// `a`, `b` and `c`.
+pub(super) fn listed<T: AsRef<str>>(names: &[T], word: &str) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
 }
 
 impl Report {
@@ -217,7 +236,7 @@ impl fmt::Display for Container {
         let Self { workload, name, sidecar, recognised_by, .. } = self;
         write!(f, "container {name} of {workload}: {sidecar} by {recognised_by}, ")?;
         match &self.kept {
-            None => writeln!(f, "replaced by {}", self.roles.join(" and "))?,
+            None => writeln!(f, "replaced by {}", listed(&self.roles, "and"))?,
             Some(why) => writeln!(f, "kept: {why}")?,
         }
         for FlagLine { given, fate, note } in &self.flags {

@@ -61,10 +61,40 @@ fn only_variables_that_somebody_reads_raise_an_alarm() {
         ("{name: MY_NAME, value: a}", "{name: MY_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}", false),
         ("{name: NO_PROXY, value: a}", "{name: NO_PROXY, value: b}", true),
         ("{name: NODE_NAME, value: a}", "{name: NODE_NAME, value: b}", true),
+        // The daemon has POD_NAMESPACE.
+        ("{name: NAMESPACE, value: a}", "{name: NAMESPACE, value: b}", false),
+        ("{name: HOST, value: a}, {name: HTTPS_PROXY, value: 'http://$(HOST):1'}", "{name: HOST, value: b}", true),
     ] {
         let text = workload("Deployment", "d", &[&with(ATTACHER, one), &with(RESIZER, two)]);
         let report = report(&text, |_| ());
         assert_eq!(report.notes.of(Weight::Check).any(|note| note.starts_with("env: ")), is_told, "{one}: {report}");
+    }
+}
+
+#[test]
+fn pods_of_a_daemon_set_that_no_lease_kept_apart_go_on_side_by_side() {
+    let without = |container: &str| container.replace(", --leader-election", "");
+    let (attacher, resizer) = (without(ATTACHER), without(RESIZER));
+    let provisioner = "name: p, image: 'x/csi-provisioner:v6.3.0', args: [--csi-address=/csi/s";
+    let (one, each) =
+        (format!("{provisioner}]"), format!("{provisioner}, --node-deployment], env: [{{name: NODE_NAME, value: a}}]"));
+    for (kind, containers, is_kept) in [
+        ("DaemonSet", vec![&*attacher, &resizer], true),
+        ("DaemonSet", vec![&*resizer, &each], true),
+        ("DaemonSet", vec![&*each], false),
+        ("DaemonSet", vec![&*attacher, RESIZER], false),
+        // A provisioner that is not one for each node is one for all.
+        ("DaemonSet", vec![&*resizer, &one], false),
+        ("Deployment", vec![&*attacher, &resizer], false),
+        ("DaemonSet", vec![REGISTRAR], false),
+    ] {
+        let report = report(&workload(kind, "d", &containers), |_| ());
+        let is_told = report.notes.of(Weight::Check).any(|note| note.contains("no leader election in a DaemonSet"));
+        assert_eq!(is_told, is_kept, "{containers:?}: {report}");
+        let says_on = report.to_string().contains("--leader-election was off; leaderElection.enabled is true");
+        let leads = !is_kept && containers != [&*each] && !containers.contains(&RESIZER) && containers != [REGISTRAR];
+        assert_eq!(says_on, leads, "{containers:?}: {report}");
+        assert!(!is_kept || !report.next.iter().any(|step| step.contains("delete lease")), "{report}");
     }
 }
 
@@ -126,6 +156,12 @@ fn a_workload_that_is_asked_for_is_told_its_own_faults() {
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].found.starts_with("no sidecar that can be replaced"), "{faults:?}");
     assert!(asked("d").iter().any(|fault| fault.found == "args is one text"));
+    let text = format!("{}---\n{bare}", workload("Deployment", "other", &[ATTACHER]));
+    let told = migrate(&Wanted { workload: Some("bare".to_owned()), ..wanted(&text) }).report.to_string();
+    assert!(!told.contains("replaced by"), "nothing of a workload that nobody asked for: {told}");
+    let alike = workload("Deployment", "d", &[ATTACHER]);
+    let fault = migrate(&Wanted { workload: Some("d".to_owned()), ..wanted(&format!("{alike}---\n{alike}")) }).report;
+    assert_eq!(fault.faults[0].expected, "the file of one alone", "no name chooses one of two that have the same");
     let faults = asked("deployment/nobody");
     assert_eq!((faults.len(), &*faults[0].found), (1, "no workload deployment/nobody"));
     assert_eq!(faults[0].expected, "--workload with one of Deployment n/d, Deployment n/bare");

@@ -2,18 +2,14 @@
 
 use serde_yaml::{Mapping, Value};
 
+use super::document::unique;
+
 /// The sum of the containers' resources. A request counts where it is made; a limit only holds if every container has one.
 pub(super) fn sum(containers: &[&Value]) -> Option<Value> {
     let mut resources = Mapping::new();
     for (kind, needs_all) in [("requests", false), ("limits", true)] {
-        let mut names: Vec<&str> = Vec::new();
-        for container in containers {
-            for name in block(container, kind).into_iter().flat_map(Mapping::keys).filter_map(Value::as_str) {
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-        }
+        let blocks = containers.iter().filter_map(|container| block(container, kind));
+        let names = unique(blocks.flat_map(Mapping::keys).filter_map(Value::as_str));
         let mut sums = Mapping::new();
         for name in names {
             let given: Vec<&Value> =

@@ -5,7 +5,7 @@
 //! | a rolling update, or `Recreate` | they wait for it |
 //! | `spec.paused: true` | they resume the roll-out, wait for it, and pause again |
 //! | `updateStrategy.type: OnDelete` | they delete the pods, since nothing else replaces them, and wait for the new ones |
-//! | `rollingUpdate.partition` above 0 | they let all pods follow, and put the partition back |
+//! | `rollingUpdate.partition` above 0 | they wait for the pods that follow, a canary; then they let all follow, and put the partition back |
 
 use serde_yaml::Value;
 
@@ -35,6 +35,8 @@ pub(super) struct Pods<'a> {
     pub(super) selector: Option<&'a str>,
     /// Whether the old pods have ended already.
     pub(super) have_ended: bool,
+    /// Whether these are the commands of the way back.
+    pub(super) is_back: bool,
 }
 
 impl Rollout {
@@ -64,15 +66,16 @@ impl Rollout {
                     .to_owned(),
             ),
             Self::Partition(first) => Some(format!(
-                "spec.updateStrategy.rollingUpdate.partition is {first}, so that the pods before that number keep their sidecars: the \
-                 steps let all pods follow, and put the partition back. Both may work side by side as long as both use the Leases"
+                "spec.updateStrategy.rollingUpdate.partition is {first}, so that the pods before that number keep their sidecars at \
+                 first: a canary, which the steps wait for. Then the steps let all pods follow, and put the partition back; the way back \
+                 does the same, and ends only then. Until all follow, both work side by side, as both use the Leases"
             )),
         }
     }
 
     /// The commands behind `kubectl replace`, until the new pods are ready.
     pub(super) fn lines(self, pods: Pods<'_>) -> Vec<String> {
-        let Pods { place, kind, name, selector, have_ended } = pods;
+        let Pods { place, kind, name, selector, have_ended, is_back } = pods;
         let kind = kind.to_lowercase();
         let it = format!("{place} {kind}/{name}");
         let status = format!("kubectl rollout status{it}");
@@ -86,7 +89,14 @@ impl Rollout {
             Self::Paused => {
                 vec![format!("kubectl rollout resume{it}"), status, format!("kubectl rollout pause{it}")]
             }
-            Self::Partition(first) => vec![partition(0), status, partition(first)],
+            Self::Partition(first) => {
+                let told = if is_back {
+                    format!("# the pods from number {first} on are back: now the others, or no end comes")
+                } else {
+                    format!("# the pods from number {first} on are a canary: look at them, then go on, or back")
+                };
+                vec![status.clone(), told, partition(0), status, partition(first)]
+            }
             Self::OnDelete => {
                 let until =
                     |condition: &str| format!("until kubectl get{it} -o json | jq -e '{condition}'; do sleep 2; done");
@@ -114,6 +124,7 @@ impl Rollout {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::Weight;
     use super::super::tests::{attacher, wanted};
     use super::super::{Report, Wanted, migrate};
 
@@ -190,7 +201,7 @@ mod tests {
             (
                 "StatefulSet",
                 "  replicas: 3\n  updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}\n",
-                vec![patch(0), status("statefulset"), patch(2)],
+                vec![status("statefulset"), patch(0), status("statefulset"), patch(2)],
             ),
             (
                 "StatefulSet",
@@ -204,8 +215,28 @@ mod tests {
                     steps.into_iter().filter(|step| !step.starts_with("until kubectl get pods")).collect();
                 assert_eq!(steps, expected, "{kind} {fields}");
             }
+            let canary = |text: &str| report.next.iter().filter(|line| line.contains(text)).count();
+            let is_partial = expected.contains(&patch(0));
+            assert_eq!(
+                [canary("2 on are a canary"), canary("2 on are back")],
+                [usize::from(is_partial); 2],
+                "{report}"
+            );
             let is_told = report.notes.texts().any(|note| note.contains("the steps "));
             assert_eq!(is_told, expected.len() > 1, "{kind} {fields}: {report}");
+        }
+    }
+
+    #[test]
+    fn a_partition_is_taken_out_first_where_no_lease_keeps_old_and_new_apart() {
+        let partition = "  replicas: 3\n  updateStrategy: {rollingUpdate: {partition: 2}}\n";
+        for (election, count) in [(true, 0), (false, 1)] {
+            let report = report("StatefulSet", election, partition);
+            let notes = report
+                .notes
+                .of(Weight::MustDo)
+                .filter(|note| note.contains("partition out of the workload before the move"));
+            assert_eq!(notes.count(), count, "{report}");
         }
     }
 

@@ -16,25 +16,15 @@
 
 use serde_yaml::{Mapping, Value};
 
-use super::document::{Workload, string, strings};
+use super::document::{Workload, is_one_of, string, strings, unique};
 use super::notes::Notes;
 use super::replaced::Old;
 use super::report::Fault;
 
-/// The annotation of a pod with the platform's rules for it, and those rules that give a pod its user, or refuse root.
-const PLATFORM: (&str, [&str; 8]) = (
-    "openshift.io/required-scc",
-    [
-        "restricted",
-        "restricted-v2",
-        "restricted-v3",
-        "nonroot",
-        "nonroot-v2",
-        "hostaccess",
-        "hostnetwork",
-        "hostnetwork-v2",
-    ],
-);
+/// The annotation of a pod with the platform's rules for it.
+const PLATFORM: &str = "openshift.io/required-scc";
+/// The rules that give a pod its user, or refuse root.
+const RULES: &str = "restricted restricted-v2 restricted-v3 nonroot nonroot-v2 hostaccess hostnetwork hostnetwork-v2";
 /// The type of `SELinux` that is not confined.
 const UNCONFINED_TYPE: &str = "spc_t";
 
@@ -69,8 +59,7 @@ pub(super) fn context(
     notes: &mut Notes,
     faults: &mut Vec<Fault>,
 ) -> Option<Value> {
-    let (key, rules) = PLATFORM;
-    let platform = workload.annotations.get(key).map(String::as_str).filter(|rule| rules.contains(rule));
+    let platform = workload.annotations.get(PLATFORM).map(String::as_str).filter(|rule| is_one_of(RULES, rule));
     let pod = workload.pod.get("securityContext");
     let mut merge = Merge { old, pod, platform, title: workload.title(), context: Mapping::new(), notes, faults };
     merge.users();
@@ -179,12 +168,8 @@ impl<'a> Merge<'a> {
     fn fault(&mut self, key: &str, one: One<'a>, other: One<'a>, expected: &str) {
         let said = |one: One<'a>| format!("{} has {}", one.name, shown(one.effective(key)));
         let key = format!("securityContext.{key}");
-        self.faults.push(Fault {
-            place: format!("{}, {key}", self.title),
-            found: format!("{}, and {}", said(one), said(other)),
-            expected: expected.to_owned(),
-            leave_out: Some(key),
-        });
+        let found = format!("{}, and {}", said(one), said(other));
+        self.faults.push(Fault::new(format!("{}, {key}", self.title), found, expected).left_out_as(key));
     }
 
     /// The driver's socket, and the folder in which the kubelet looks for registrations, belong to a user: as whom the sidecars
@@ -228,8 +213,7 @@ impl<'a> Merge<'a> {
                 self.context.insert("runAsUser".into(), 0.into());
             }
             User::OfPlatform => self.notes.know(format!(
-                "securityContext: no runAsUser is added, because {}: {} gives the pod its user, or refuses root",
-                PLATFORM.0,
+                "securityContext: no runAsUser is added, because {PLATFORM}: {} gives the pod its user, or refuses root",
                 platform.unwrap_or_default()
             )),
             _ => {}
@@ -262,20 +246,10 @@ impl<'a> Merge<'a> {
         if all.iter().all(|one| one.own(KEY) == first.own(KEY)) {
             return self.put(KEY, first.own(KEY));
         }
-        let mut added: Vec<String> = Vec::new();
-        for name in all.iter().flat_map(|one| one.capabilities("add")) {
-            if !added.contains(&name) {
-                added.push(name);
-            }
-        }
-        let mut dropped: Vec<String> = Vec::new();
-        for name in all.iter().flat_map(|one| one.capabilities("drop")) {
-            // Dropped by name, a capability is gone, whether or not it was added.
-            let is_dropped = all.iter().all(|one| one.drops(&name)) && !added.contains(&name);
-            if is_dropped && !dropped.contains(&name) {
-                dropped.push(name);
-            }
-        }
+        let added = unique(all.iter().flat_map(|one| one.capabilities("add")));
+        let mut dropped = unique(all.iter().flat_map(|one| one.capabilities("drop")));
+        // Dropped by name, a capability is gone, whether or not it was added.
+        dropped.retain(|name| all.iter().all(|one| one.drops(name)) && !added.contains(name));
         if dropped.iter().any(|name| name == "ALL") {
             dropped = vec!["ALL".to_owned()];
         }
@@ -288,7 +262,7 @@ impl<'a> Merge<'a> {
         let had: Vec<String> = all.iter().map(|one| format!("{} had {}", one.name, shown(one.own(KEY)))).collect();
         let merged = (!merged.is_empty()).then(|| Value::from(merged));
         self.notes.check(format!(
-            "securityContext.capabilities: {}, all that were added without what all had dropped; {}",
+            "securityContext.capabilities: {}: it adds what one of them added, and drops only what all of them dropped; {}",
             shown(merged.as_ref()),
             had.join(", ")
         ));
@@ -336,28 +310,12 @@ impl<'a> Merge<'a> {
 
     /// Fields that nothing is known of here.
     fn others(&mut self) {
-        const KNOWN: [&str; 11] = [
-            "privileged",
-            "allowPrivilegeEscalation",
-            "readOnlyRootFilesystem",
-            "procMount",
-            "capabilities",
-            "seccompProfile",
-            "appArmorProfile",
-            "seLinuxOptions",
-            "runAsUser",
-            "runAsGroup",
-            "runAsNonRoot",
-        ];
+        const KNOWN: &str = "privileged allowPrivilegeEscalation readOnlyRootFilesystem procMount capabilities seccompProfile \
+                             appArmorProfile seLinuxOptions runAsUser runAsGroup runAsNonRoot";
         let all = self.all();
         let mappings = all.iter().filter_map(|one| one.own.and_then(Value::as_mapping));
-        let mut keys: Vec<&str> = Vec::new();
-        for key in mappings.flat_map(Mapping::keys).filter_map(Value::as_str) {
-            if !KNOWN.contains(&key) && !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        for key in keys {
+        let keys = unique(mappings.flat_map(Mapping::keys).filter_map(Value::as_str));
+        for key in keys.into_iter().filter(|key| !is_one_of(KNOWN, key)) {
             let Some(first) = all.iter().find(|one| one.own(key).is_some()).copied() else { continue };
             if all.iter().any(|other| other.own(key) != first.own(key)) {
                 self.told(key, first, |other| other.own(key) != first.own(key));

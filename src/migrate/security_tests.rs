@@ -81,7 +81,7 @@ fn the_widest_of_each_field_is_taken_and_told_with_its_reason() {
             &["{capabilities: {drop: [ALL]}}", "{}"],
             json!(null),
             &[
-                "capabilities: none, all that were added without what all had dropped; r had {\"drop\":[\"ALL\"]}, l had none",
+                "capabilities: none: it adds what one of them added, and drops only what all of them dropped; r had {\"drop\":[\"ALL\"]}, l had none",
             ],
         ),
         (

@@ -18,9 +18,9 @@ use crate::config::sidecar::Sidecar;
 use crate::process::duration;
 use crate::roles::sidecars::leads;
 
-use super::map::Setting;
+use super::map::{self, Setting};
 use super::notes::Notes;
-use super::report::Fault;
+use super::report::{Fault, listed};
 use super::version::Release;
 
 /// The settings of one sidecar that is replaced.
@@ -36,6 +36,23 @@ pub(super) struct Source {
     pub(super) socket: Option<(String, String)>,
     /// Its version.
     pub(super) release: Release,
+}
+
+impl Source {
+    /// The setting of a key that counts.
+    pub(super) fn setting(&self, key: &str) -> Option<&Setting> {
+        map::last(&self.settings, key)
+    }
+
+    /// Whether a switch is on.
+    pub(super) fn is_on(&self, key: &str) -> bool {
+        self.setting(key).is_some_and(|setting| setting.value == json!(true))
+    }
+
+    /// Whether each node has one, which nobody leads.
+    pub(super) fn is_per_node(&self) -> bool {
+        self.sidecar.per_node.is_some_and(|key| self.is_on(key))
+    }
 }
 
 /// A key of the configuration and why it has its value.
@@ -107,9 +124,7 @@ impl Settled {
     }
 
     fn fault(&mut self, place: &str, found: String, expected: &str) {
-        let (place, expected) = (place.to_owned(), expected.to_owned());
-        let leave_out = Some(place.clone());
-        self.faults.push(Fault { place, found, expected, leave_out });
+        self.faults.push(Fault::new(place, found, expected).left_out_as(place));
     }
 
     fn endpoint(&mut self, given: &[(&Source, &Setting)]) {
@@ -121,11 +136,9 @@ impl Settled {
         let others: Vec<_> = given.iter().skip(1).filter(|other| !same(other)).collect();
         for (other, theirs) in others {
             let found = format!("{} and {}", said(first, setting), said(other, theirs));
-            let expected =
-                "one socket: a daemon serves one driver; choose the sidecars of one with --socket PATH or --container \
-                            NAME; a second run, on the workload.yaml of the first, moves those of the next driver"
-                    .to_owned();
-            self.faults.push(Fault { place: "csi.endpoint".to_owned(), found, expected, leave_out: None });
+            let expected = "one socket: a daemon serves one driver; choose the sidecars of one with --socket PATH or --container NAME; a \
+                            second run, on the workload.yaml of the first, moves those of the next driver";
+            self.faults.push(Fault::new("csi.endpoint", found, expected));
         }
         self.choose("csi.endpoint", setting.value.clone(), said(first, setting));
     }
@@ -136,18 +149,12 @@ impl Settled {
         else {
             return;
         };
-        let has = |source: &&Source| {
-            given.iter().any(|(other, setting)| other.container == source.container && setting.value == json!(true))
-        };
-        let without: Vec<&str> = sources
-            .iter()
-            .filter(|source| leads(source.sidecar) && !has(source))
-            .map(|source| source.container.as_str())
-            .collect();
+        let without = sources.iter().filter(|it| leads(it.sidecar) && !it.is_on("leaderElection.enabled"));
+        let without: Vec<&str> = without.map(|source| source.container.as_str()).collect();
         if on.value == json!(true) && !without.is_empty() {
             self.notes.check(format!(
                 "leaderElection.enabled: {} had it off; it is on, the stricter, for all roles",
-                without.join(" and ")
+                listed(&without, "and")
             ));
         }
         self.choose("leaderElection.enabled", on.value.clone(), said(source, on));
@@ -159,13 +166,11 @@ impl Settled {
         let sources: Vec<&Source> = sources.iter().filter(|source| leads(source.sidecar)).collect();
         let set = |source: &Source| {
             ELECTION.map(|(key, usual)| {
-                let told = source.settings.iter().find(|setting| setting.key == key);
-                told.map_or_else(|| Duration::from_secs(usual), |setting| time(&setting.value))
+                source.setting(key).map_or_else(|| Duration::from_secs(usual), |setting| time(&setting.value))
             })
         };
-        let is_told =
-            |source: &Source| source.settings.iter().any(|setting| ELECTION.iter().any(|(key, _)| setting.key == *key));
-        if !sources.iter().any(|source| is_told(source)) {
+        let is_told = |source: &&Source| ELECTION.iter().any(|(key, _)| source.setting(key).is_some());
+        if !sources.iter().any(is_told) {
             return;
         }
         let Some(strictest) = sources.iter().min_by_key(|source| set(source)) else { return };
@@ -225,23 +230,14 @@ impl Settled {
 /// Sidecars whose Leases are in two namespaces: `own` is the namespace of those that name none. The daemon has all of them in one, so that it
 /// and a sidecar of the other could lead at the same time.
 pub(super) fn two_namespaces(sources: &[Source], own: Option<&str>) -> Option<Fault> {
-    let says = |source: &Source, key: &str| {
-        source.settings.iter().rev().find(|setting| setting.key == key).map(|setting| setting.value.clone())
-    };
-    let leading = || {
-        let all = sources.iter().filter(|source| leads(source.sidecar));
-        all.filter(|source| says(source, "leaderElection.enabled") == Some(json!(true)))
-    };
+    let leading = || sources.iter().filter(|it| leads(it.sidecar) && it.is_on("leaderElection.enabled"));
     let key = "leaderElection.namespace";
-    let (with, place) = leading().find_map(|source| Some((source, says(source, key)?)))?;
-    let without = leading().find(|source| says(source, key).is_none())?;
-    (place.as_str() != own).then(|| Fault {
-        place: key.to_owned(),
-        found: format!("{} has its Lease in {place}, and {} in the pod's own namespace", with.container, without.container),
-        expected: "one namespace for all Leases: set --leader-election-namespace of all to the same, and let it roll out, before the move"
-            .to_owned(),
-        leave_out: Some(key.to_owned()),
-    })
+    let (with, place) = leading().find_map(|source| Some((source, &source.setting(key)?.value)))?;
+    let without = leading().find(|source| source.setting(key).is_none())?;
+    let found =
+        format!("{} has its Lease in {place}, and {} in the pod's own namespace", with.container, without.container);
+    let expected = "one namespace for all Leases: set --leader-election-namespace of all to the same, and let it roll out, before the move";
+    (place.as_str() != own).then(|| Fault::new(key, found, expected).left_out_as(key))
 }
 
 /// An endpoint's path, however it is spelled.

@@ -6,10 +6,11 @@
 
 use serde_yaml::Value;
 
-use super::document::{self, Document, string, strings};
+use super::document::{self, Document, list, name_of, string, strings};
 use super::flags::{self, Given};
 use super::known::{Known, named, of_image};
 use super::replaced::CONTAINER;
+use super::report::listed;
 use super::version;
 use super::wrapped;
 use crate::config::flags::SHARED;
@@ -140,7 +141,8 @@ fn resembled(container: &Value) -> Vec<&'static str> {
 
 /// What to say of a container that seems to be a sidecar and is called otherwise; `None`: it does not seem to be one.
 pub(super) fn hint(container: &Value) -> Option<String> {
-    let seems = format!("its flags are those of {}", one_of(&resembled(container))?);
+    let resembled = Some(resembled(container)).filter(|names| !names.is_empty())?;
+    let seems = format!("its flags are those of {}", listed(&resembled, "or"));
     Some(if strings(container, "command").is_empty() {
         format!(
             "{seems}, and neither its image nor its name says so: if it is one, give the container its name in the manifest"
@@ -148,15 +150,6 @@ pub(super) fn hint(container: &Value) -> Option<String> {
     } else {
         format!("{seems}, and its command is another program: if it is one all the same, replace it by hand")
     })
-}
-
-/// `a`, `b` or `c`.
-fn one_of(names: &[&str]) -> Option<String> {
-    match names {
-        [] => None,
-        [only] => Some((*only).to_owned()),
-        [first @ .., last] => Some(format!("{} or {last}", first.join(", "))),
-    }
 }
 
 /// Why a container that is no sidecar stays.
@@ -192,11 +185,10 @@ pub(super) fn settings(documents: &[Document]) -> Vec<(String, String)> {
     let first = |object: &Value| {
         let keys = object.get("data").and_then(Value::as_mapping)?.keys().filter_map(Value::as_str);
         let key = keys.into_iter().find(|key| words.iter().any(|word| key.contains(word.as_str())))?;
-        let name = object.get("metadata").and_then(|metadata| string(metadata, "name")).unwrap_or_default();
-        Some((format!("ConfigMap {name}"), key.to_owned()))
+        Some((format!("ConfigMap {}", name_of(object).unwrap_or_default()), key.to_owned()))
     };
-    let objects = documents.iter().flat_map(document::objects);
-    objects.filter(|object| string(object, "kind") == Some("ConfigMap")).filter_map(first).collect()
+    let maps = document::objects(documents).filter(|object| string(object, "kind") == Some("ConfigMap"));
+    maps.filter_map(first).collect()
 }
 
 /// The words by which sidecars are called, as variables have them: `CSI_PROVISIONER`.
@@ -207,9 +199,8 @@ fn upper_words() -> Vec<String> {
 /// The variable from which a program makes sidecars, as Longhorn's and Rook's operators do: it holds a sidecar's image.
 pub(super) fn maker(containers: &[Value]) -> Option<String> {
     let words = upper_words();
-    let list = |container: &Value| container.get("env").and_then(Value::as_sequence).cloned().unwrap_or_default();
-    let names = containers.iter().flat_map(list).filter_map(|entry| string(&entry, "name").map(str::to_owned));
-    names.into_iter().find(|name| name.ends_with("IMAGE") && words.iter().any(|word| name.contains(word)))
+    let mut names = containers.iter().flat_map(|it| list(it, "env")).filter_map(|entry| string(entry, "name"));
+    names.find(|name| name.ends_with("IMAGE") && words.iter().any(|word| name.contains(word))).map(str::to_owned)
 }
 
 /// The arguments that the sidecar itself reads.

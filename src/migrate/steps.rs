@@ -8,7 +8,8 @@ use super::document::Workload;
 use super::elsewhere::{COPY, Elsewhere, USER};
 use super::found::Found;
 use super::notes::Notes;
-use super::rollout::Pods;
+use super::report::listed;
+use super::rollout::{Pods, Rollout};
 use super::settle::Source;
 
 /// Whether the old pods must end before the new ones begin, and the other way round on the way back.
@@ -26,7 +27,7 @@ impl Stopped {
         if without.is_empty() {
             return Self::ByItself;
         }
-        let (names, hold) = (without.join(" and "), if without.len() == 1 { "holds" } else { "hold" });
+        let (names, hold) = (listed(without, "and"), if without.len() == 1 { "holds" } else { "hold" });
         let kind = &workload.kind;
         if workload.ends_before_it_begins {
             notes.know(format!(
@@ -34,6 +35,12 @@ impl Stopped {
                  work at the same time"
             ));
             return Self::ByItself;
+        }
+        if let Rollout::Partition(first) = workload.rollout {
+            notes.must(format!(
+                "take spec.updateStrategy.rollingUpdate.partition out of the workload before the move: the pods before number {first} would \
+                 begin as they were, beside the daemon"
+            ));
         }
         notes.must(format!(
             "{names} {hold} no Lease of the daemon, so nothing keeps the old pods and the new ones apart: stop the old pods first, as \
@@ -101,7 +108,10 @@ impl Steps<'_> {
     /// The lines. Without a folder the files are on the standard output, and there is no way back.
     pub(super) fn lines(&self, folder: Option<&str>) -> Vec<String> {
         if let Some(folder) = folder {
-            return self.with_files(folder.trim_end_matches('/'));
+            let folder = folder.trim_end_matches('/');
+            let back = self.back(folder).into_iter().map(|line| format!("   {line}"));
+            let head = "to go back, at any time".to_owned();
+            return self.there(folder).into_iter().chain([head]).chain(back).collect();
         }
         let mut steps = self.stop();
         steps.push(
@@ -115,16 +125,12 @@ impl Steps<'_> {
         steps
     }
 
-    fn place(&self) -> String {
-        self.namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default()
-    }
-
     /// The commands that end all pods of the workload, if the user must do it.
     fn stop(&self) -> Vec<String> {
         if self.stopped == Stopped::ByItself {
             return Vec::new();
         }
-        let (place, kind, name) = (self.place(), self.workload.kind.to_lowercase(), &self.workload.name);
+        let (place, kind, name) = (place(self.namespace), self.workload.kind.to_lowercase(), &self.workload.name);
         let end = if kind == "daemonset" {
             // A DaemonSet has no number of pods: a label that no node has leaves none. `replace` removes it again.
             format!(
@@ -141,27 +147,13 @@ impl Steps<'_> {
         vec![end, wait]
     }
 
-    fn with_files(&self, folder: &str) -> Vec<String> {
-        let (place, stop) = (self.place(), self.stop());
-        // `kubectl` puts an object that names no namespace into the namespace of its own configuration.
-        let own = if self.workload.namespace.is_none() { &*place } else { "" };
+    fn there(&self, folder: &str) -> Vec<String> {
         let named = self.driver.map(|driver| format!(" --driver-name {driver}")).unwrap_or_default();
         let mut steps = vec![
             format!("1. diff {folder}/original.yaml {folder}/workload.yaml"),
             format!("   csi-control-plane check --config {folder}/config.yaml{named}"),
         ];
-        let rights = |verb: &str, files: [&str; 2]| {
-            let [one, two] = files.map(|file| format!(" -f {folder}/{file}.yaml"));
-            match self.elsewhere {
-                _ if !self.has_rights => vec![format!("kubectl {verb} -f {folder}/configmap.yaml")],
-                None => vec![format!("kubectl {verb} -f {folder}/configmap.yaml{one}{two}")],
-                Some(_) => vec![
-                    format!("kubectl {verb} -f {folder}/configmap.yaml"),
-                    format!("kubectl --kubeconfig {COPY} {verb}{one}{two}"),
-                ],
-            }
-        };
-        let mut apply = rights("apply", ["rbac", "bindings"]);
+        let mut apply = self.rights("apply", folder, ["rbac", "bindings"]);
         if let Some(Elsewhere { kubeconfig, .. }) = self.elsewhere.filter(|_| self.has_rights) {
             let place = format!("# {COPY} is a copy of the file that the pod has at {kubeconfig}");
             let user = format!("# replace {USER} in {folder}/bindings.yaml by this user");
@@ -170,74 +162,104 @@ impl Steps<'_> {
             }
         }
         steps.extend(numbered(2, apply));
-        steps.extend(numbered(3, stop.clone()));
+        let stop = self.stop();
         let number = if stop.is_empty() { 3 } else { 4 };
-        steps.push(format!("{number}. kubectl replace --save-config{own} -f {folder}/workload.yaml"));
+        steps.extend(numbered(3, stop));
+        steps.push(format!("{number}. {}", self.replace(folder, "workload")));
         steps.push("   (`apply` would keep the old sidecars, unless `apply` created them)".to_owned());
-        let Workload { kind, name, selector, rollout, .. } = self.workload;
-        let have_ended = !stop.is_empty();
-        let pods = Pods { place: &place, kind, name, selector: selector.as_deref(), have_ended };
-        let follow = rollout.lines(pods);
-        steps.extend(numbered(number + 1, follow.clone()));
+        steps.extend(numbered(number + 1, self.follow(false)));
+        steps
+    }
 
-        steps.push("to go back, at any time".to_owned());
+    fn back(&self, folder: &str) -> Vec<String> {
+        let mut steps = Vec::new();
         if self.number > 1 {
+            let number = self.number;
             steps.push(format!(
-                "   # this is daemon {} of the pod: go back in the reverse order of the moves, this one first",
-                self.number
+                "# this is daemon {number} of the pod: go back in the reverse order of the moves, this one first"
             ));
         }
         for (one, command) in self.returns.iter().filter_map(|one| Some((one, one.first?))) {
-            steps.push(format!("   # {}", one.why));
-            steps.push(format!("   {}", self.filled(command)));
+            steps.push(format!("# {}", one.why));
+            steps.push(self.filled(command));
         }
-        steps.extend(stop.iter().map(|command| format!("   {command}")));
-        steps.push(format!("   kubectl replace --save-config{own} -f {folder}/original.yaml"));
-        let last: Vec<_> = self.returns.iter().filter_map(|one| Some((one, one.last?))).collect();
-        steps.extend(follow.iter().map(|command| format!("   {command}")));
-        if stop.is_empty() && !self.workload.ends_before_it_begins {
+        let stop = self.stop();
+        let is_stopped = !stop.is_empty();
+        steps.extend(stop);
+        steps.push(self.replace(folder, "original"));
+        steps.extend(self.follow(true));
+        if !is_stopped && !self.workload.ends_before_it_begins {
             // A roll-out is over when the new pods are ready: the old ones may still end calls, and write what came of them.
             steps.push(
-                "   # until no pod of the daemon is left: one that ends needs its rights and its journal".to_owned(),
+                "# until no pod of the daemon is left: one that ends needs its rights and its journal".to_owned(),
             );
             steps.push(format!(
-                "   until kubectl get pods{place} -o json | jq -e 'any(.items[] | select(.status.phase != \"Succeeded\" and .status.phase != \"Failed\").spec.volumes[]?; .configMap.name == \"{}\") | not'; do \
+                "until kubectl get pods{} -o json | jq -e 'any(.items[] | select(.status.phase != \"Succeeded\" and .status.phase != \"Failed\").spec.volumes[]?; .configMap.name == \"{}\") | not'; do \
                  sleep 5; done",
+                place(self.namespace),
                 self.config_map
             ));
         }
-        steps.extend(rights("delete", ["bindings", "rbac"]).into_iter().map(|command| format!("   {command}")));
-        if let (leases @ [_, ..], place) = (&*self.leases.0, &self.leases.1) {
+        steps.extend(self.rights("delete", folder, ["bindings", "rbac"]));
+        if let (leases @ [_, ..], namespace) = (&*self.leases.0, self.leases.1.as_deref()) {
             let there = self.elsewhere.map(|_| format!(" --kubeconfig {COPY}")).unwrap_or_default();
-            let place = place.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-            steps.push("   # the sidecars hold no Lease: the daemon's stay behind".to_owned());
-            steps.push(format!("   kubectl{there} delete lease{place} --ignore-not-found {}", leases.join(" ")));
+            steps.push("# the sidecars hold no Lease: the daemon's stay behind".to_owned());
+            let place = place(namespace);
+            steps.push(format!("kubectl{there} delete lease{place} --ignore-not-found {}", leases.join(" ")));
         }
-        for (one, command) in last {
+        for (one, command) in self.returns.iter().filter_map(|one| Some((one, one.last?))) {
             if one.first.is_none() {
-                steps.push(format!("   # {}", one.why));
+                steps.push(format!("# {}", one.why));
             }
-            steps.push(format!("   {}", self.filled(command)));
+            steps.push(self.filled(command));
         }
         for MadeAnew { resource, label } in &self.made_anew {
-            steps.push(format!(
-                "   {}",
-                self.filled(&format!("kubectl delete {resource}{{place}} -l {label}={{driver}}"))
-            ));
+            steps.push(self.filled(&format!("kubectl delete {resource}{{place}} -l {label}={{driver}}")));
         }
         steps
+    }
+
+    /// The commands for the rights and the configuration.
+    fn rights(&self, verb: &str, folder: &str, files: [&str; 2]) -> Vec<String> {
+        let [one, two] = files.map(|file| format!(" -f {folder}/{file}.yaml"));
+        match self.elsewhere {
+            _ if !self.has_rights => vec![format!("kubectl {verb} -f {folder}/configmap.yaml")],
+            None => vec![format!("kubectl {verb} -f {folder}/configmap.yaml{one}{two}")],
+            Some(_) => vec![
+                format!("kubectl {verb} -f {folder}/configmap.yaml"),
+                format!("kubectl --kubeconfig {COPY} {verb}{one}{two}"),
+            ],
+        }
+    }
+
+    fn replace(&self, folder: &str, file: &str) -> String {
+        // `kubectl` puts an object that names no namespace into the namespace of its own configuration.
+        let own = place(self.namespace.filter(|_| self.workload.namespace.is_none()));
+        format!("kubectl replace --save-config{own} -f {folder}/{file}.yaml")
+    }
+
+    /// The commands until the pods have followed.
+    fn follow(&self, is_back: bool) -> Vec<String> {
+        let Workload { kind, name, selector, rollout, .. } = self.workload;
+        let (place, have_ended) = (place(self.namespace), self.stopped == Stopped::First);
+        rollout.lines(Pods { place: &place, kind, name, selector: selector.as_deref(), have_ended, is_back })
     }
 
     /// A command with the namespace and the driver's name.
     fn filled(&self, command: &str) -> String {
         let driver = self.driver.unwrap_or("DRIVER");
         let Some(Elsewhere { namespace, .. }) = self.elsewhere else {
-            return command.replace("{place}", &self.place()).replace("{driver}", driver);
+            return command.replace("{place}", &place(self.namespace)).replace("{driver}", driver);
         };
-        let place = namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+        let place = place(namespace.as_deref());
         let there = command.replace("kubectl ", &format!("kubectl --kubeconfig {COPY} "));
         there.replace("{place}", &place).replace("{driver}", driver)
     }
+}
+
+/// The option of a namespace.
+fn place(namespace: Option<&str>) -> String {
+    namespace.map(|namespace| format!(" -n {namespace}")).unwrap_or_default()
 }
 
 /// The lines of a step: its number stands before the first.

@@ -4,33 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_yaml::Value;
 
-use super::document::{string, strings};
+use super::document::{list, string, strings};
 use super::found::Found;
-use super::replaced;
+use super::replaced::{self, Declared, port_number};
 use super::settle::Source;
-
-/// A port that a container which is replaced declares.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Declared<'a> {
-    /// The container.
-    pub(super) container: &'a str,
-    /// The port.
-    pub(super) port: u16,
-    /// The entry as it is written.
-    pub(super) entry: &'a Value,
-}
-
-impl Declared<'_> {
-    /// Whether it is a port of TCP, on which the sidecars listen.
-    pub(super) fn is_tcp(&self) -> bool {
-        string(self.entry, "protocol").is_none_or(|protocol| protocol == "TCP")
-    }
-
-    /// Its name.
-    pub(super) fn name(&self) -> Option<&str> {
-        string(self.entry, "name")
-    }
-}
 
 /// A text with a port in a container that stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,10 +24,7 @@ impl Found {
     /// The ports on which the sidecars that are replaced listen, each with its container.
     pub(super) fn listened(&self) -> BTreeSet<(String, u16)> {
         let of_source = |source: &Source| {
-            let port = |key: &str| {
-                let told = source.settings.iter().rev().find(|setting| setting.key == key)?;
-                of_text(told.value.as_str()?)
-            };
+            let port = |key: &str| of_text(source.setting(key)?.value.as_str()?);
             let probes = source.sidecar.probes.iter().filter_map(|probe| port(probe.key).or(probe.usual));
             let ports: Vec<u16> = port("diagnostics.listen").into_iter().chain(probes).collect();
             ports.into_iter().map(|port| (source.container.clone(), port)).collect::<Vec<_>>()
@@ -62,20 +36,12 @@ impl Found {
     /// pod may serve.
     pub(super) fn declared(&self) -> Vec<Declared<'_>> {
         let containers = self.places.iter().filter_map(|place| self.workload.containers().get(*place));
-        containers
-            .flat_map(|container| {
-                let name = string(container, "name").unwrap_or_default();
-                let entries = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
-                entries.filter_map(move |entry| {
-                    Some(Declared { container: name, port: number(entry.get("containerPort")?)?, entry })
-                })
-            })
-            .collect()
+        containers.flat_map(replaced::declared).collect()
     }
 
     /// The container that stays and declares this port, where the ports of the pod are the node's.
     pub(super) fn declaring_on_node(&self, port: u16) -> Option<&str> {
-        let declares = |container: &&Value| replaced::declared(container).any(|(declared, _)| declared == port);
+        let declares = |container: &&Value| replaced::declared(container).any(|it| it.port == port);
         let other = self.stays().filter(|_| replaced::uses_host_network(&self.workload.pod)).find(declares)?;
         string(other, "name")
     }
@@ -90,8 +56,7 @@ impl Found {
 
     /// The ports that the pod has, or names, on its node: all on the host's network, else those that it declares there.
     pub(super) fn node_ports(&self) -> BTreeSet<u16> {
-        let lists = ["containers", "initContainers"].map(|key| self.workload.pod.get(key).and_then(Value::as_sequence));
-        let containers = lists.into_iter().flatten().flatten();
+        let containers = self.workload.containers().iter().chain(self.workload.init_containers());
         if replaced::uses_host_network(&self.workload.pod) {
             return containers.flat_map(of_container).collect();
         }
@@ -102,10 +67,9 @@ impl Found {
     /// forward to it, as kube-rbac-proxy does, or ask it.
     pub(super) fn naming(&self, port: u16) -> Vec<Naming<'_>> {
         let texts = |container: &Value| {
-            let variables = container.get("env").and_then(Value::as_sequence).into_iter().flatten();
             let variable = |entry: &Value| Some(format!("{}={}", string(entry, "name")?, string(entry, "value")?));
             let arguments = [strings(container, "command"), strings(container, "args")].concat();
-            arguments.into_iter().chain(variables.filter_map(variable)).collect::<Vec<_>>()
+            arguments.into_iter().chain(list(container, "env").filter_map(variable)).collect::<Vec<_>>()
         };
         let is_it = |text: &String| {
             let value = text.split_once('=').map(|(_, value)| value);
@@ -134,24 +98,24 @@ fn asks(text: &str) -> bool {
 
 /// All of them. A number that is no port does no harm: it is not chosen, that is all.
 pub(super) fn of_container(container: &Value) -> BTreeSet<u16> {
-    let list = |key: &str| container.get(key).and_then(Value::as_sequence).into_iter().flatten();
-    let declared = list("ports").flat_map(|entry| ["containerPort", "hostPort"].map(|key| number(entry.get(key)?)));
+    let declared = list(container, "ports")
+        .flat_map(|entry| ["containerPort", "hostPort"].map(|key| port_number(entry.get(key)?)));
     let handlers = ["livenessProbe", "readinessProbe", "startupProbe"].map(|probe| container.get(probe));
     let hooks = ["postStart", "preStop"].map(|hook| container.get("lifecycle")?.get(hook));
-    let asked =
-        handlers.into_iter().chain(hooks).flatten().flat_map(|handler| {
-            ["httpGet", "tcpSocket", "grpc"].map(|action| number(handler.get(action)?.get("port")?))
-        });
+    let asked = handlers.into_iter().chain(hooks).flatten().flat_map(|handler| {
+        ["httpGet", "tcpSocket", "grpc"].map(|action| port_number(handler.get(action)?.get("port")?))
+    });
     let arguments = [strings(container, "command"), strings(container, "args")].concat();
     let named = arguments.iter().map(|argument| of_text(argument));
-    let variables = list("env").map(|entry| number(entry.get("value")?).or_else(|| of_text(string(entry, "value")?)));
+    let variables = list(container, "env")
+        .map(|entry| port_number(entry.get("value")?).or_else(|| of_text(string(entry, "value")?)));
     declared.chain(asked).chain(named).chain(variables).flatten().filter(|port| *port > 0).collect()
 }
 
 /// Those that a container declares on the node.
 pub(super) fn on_node(container: &Value) -> BTreeSet<u16> {
-    let ports = container.get("ports").and_then(Value::as_sequence).into_iter().flatten();
-    ports.filter_map(|entry| number(entry.get("hostPort")?)).filter(|port| *port > 0).collect()
+    let ports = list(container, "ports");
+    ports.filter_map(|entry| port_number(entry.get("hostPort")?)).filter(|port| *port > 0).collect()
 }
 
 /// The number behind the last colon, as in `--upstream=http://127.0.0.1:8080/`, or behind `port=`.
@@ -159,13 +123,6 @@ pub(super) fn of_text(text: &str) -> Option<u16> {
     let colon = text.rsplit_once(':').map(|(_, port)| port.trim_end_matches('/'));
     let flag = || text.split_once('=').filter(|(name, _)| name.ends_with("port")).map(|(_, port)| port);
     colon.or_else(flag)?.parse().ok()
-}
-
-fn number(value: &Value) -> Option<u16> {
-    match value {
-        Value::String(text) => text.parse().ok(),
-        value => u16::try_from(value.as_u64()?).ok(),
-    }
 }
 
 #[cfg(test)]

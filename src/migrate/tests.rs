@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
 use serde_yaml::Value;
 
 use super::document::string;
 use super::report::{FlagFate, Report};
 use super::*;
+use crate::app::Plan;
 use crate::config::flags::Takes;
 use crate::config::sidecar::all;
-use crate::roles::ROLES;
+use crate::config::{self, File, Sources};
 use crate::roles::sidecars::hosted;
+use crate::roles::{ROLES, sections};
 
 pub(super) fn wanted(text: &str) -> Wanted {
     let manifests = vec![Manifest { name: "d.yaml".to_owned(), text: text.to_owned() }];
@@ -439,6 +442,6 @@ fn whatever_comes_without_files_says_why() {
     let chosen = choice::choose(&found, &documents, &other, &mut report).unwrap();
     let identity = driver::identify(&other, &documents, &[], &found[chosen].workload);
     assert!(report.is_clean(&Lenient::Nothing));
-    assert_eq!(files(&other, "", &documents, &mut found[chosen], &identity, 0, &mut report), None);
+    assert_eq!(write::files(&other, "", &documents, &mut found[chosen], &identity, 0, &mut report), None);
     assert_eq!(report.faults.len(), 1, "{}", report.faults_text());
 }

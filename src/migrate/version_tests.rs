@@ -232,7 +232,7 @@ fn a_sidecar_without_an_address_keeps_the_socket_of_its_default() {
 fn the_documents_table_of_defaults_is_the_one_in_the_code() {
     let document = include_str!("../../docs/compatibility.md");
     for sidecar in hosted() {
-        for row in config::defaults::rows(sidecar.name, sidecar.defaults) {
+        for row in crate::config::defaults::rows(sidecar.name, sidecar.defaults) {
             assert!(document.lines().any(|line| line == row), "docs/compatibility.md must hold this row:\n{row}");
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_yaml::Value;
 
-use super::document::{string, strings};
+use super::document::{list, string, strings};
 
 /// Why nothing of a pod is replaced that runs on Windows.
 pub(super) const WINDOWS: &str = "its pods run on Windows nodes, and the daemon runs on Linux only";
@@ -17,8 +17,7 @@ pub(super) fn is_windows(pod: &Value) -> bool {
     let terms = affinity.iter().try_fold(pod.get("affinity"), |value, key| Some(value?.get(*key)));
     let terms = terms.flatten().and_then(Value::as_sequence);
     let wants = |term: &Value| {
-        let expressions = term.get("matchExpressions").and_then(Value::as_sequence).into_iter().flatten();
-        expressions.clone().any(|one| {
+        list(term, "matchExpressions").any(|one| {
             let is_os = string(one, "key").is_some_and(|key| os_labels.contains(&key));
             is_os && string(one, "operator") == Some("In") && strings(one, "values") == ["windows"]
         })
@@ -26,8 +25,7 @@ pub(super) fn is_windows(pod: &Value) -> bool {
     let is_process = |context: Option<&Value>| {
         context.and_then(|it| it.get("windowsOptions")?.get("hostProcess")?.as_bool()) == Some(true)
     };
-    let containers = pod.get("containers").and_then(Value::as_sequence).into_iter().flatten();
     let runs = is_process(pod.get("securityContext"))
-        || containers.into_iter().any(|container| is_process(container.get("securityContext")));
+        || list(pod, "containers").any(|container| is_process(container.get("securityContext")));
     selected || named || runs || terms.is_some_and(|terms| !terms.is_empty() && terms.iter().all(wants))
 }

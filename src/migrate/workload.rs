@@ -10,7 +10,7 @@ use serde_yaml::Value;
 
 use super::annotations::Edit;
 use super::document::{Document, Workload};
-use super::outline::{Outline, Step};
+use super::outline::{self, Outline, Step};
 use crate::process::yaml;
 
 /// What changes in a pod.
@@ -35,28 +35,15 @@ pub(super) fn patch(
 ) -> Option<(String, bool)> {
     let document = documents.get(workload.document)?;
     let mut value = document.value.clone();
-    apply(descend(&mut value, &workload.template())?, change)?;
+    apply(outline::descend(&mut value, &workload.template())?, change)?;
     let all: Vec<&str> = text.lines().collect();
     let old = all.get(document.lines.clone())?;
-    let edited = edit(old, &workload.template(), change)
-        .filter(|lines| yaml::read(&(lines.join("\n") + "\n")).is_ok_and(|meant| meant == value));
-    let is_kept = edited.is_some();
-    let lines = match edited {
-        Some(lines) => lines,
-        None => yaml::write(&value).lines().map(str::to_owned).collect(),
-    };
+    let (lines, is_kept) = outline::meaning(&value, edit(old, &workload.template(), change));
     let before = all[..document.lines.start].iter().map(|&line| line.to_owned());
     let after = all[document.lines.end..].iter().map(|&line| line.to_owned());
     let mut result = before.chain(lines).chain(after).collect::<Vec<_>>().join("\n");
     result.push('\n');
     Some((result, is_kept))
-}
-
-fn descend<'a>(value: &'a mut Value, path: &[Step<'_>]) -> Option<&'a mut Value> {
-    path.iter().try_fold(value, |value, step| match step {
-        Step::Key(key) => value.get_mut(*key),
-        Step::Item(index) => value.get_mut(*index),
-    })
 }
 
 fn apply(template: &mut Value, change: &Change<'_>) -> Option<()> {

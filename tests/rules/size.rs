@@ -39,7 +39,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "each field of the replaced containers is weighed, and each note says what it asks of its reader",
             ),
             Growth(95, "the steps replace pods that an update strategy does not replace"),
-            Growth(281, "annotations move with the container, and other objects that name it are found"),
+            Growth(269, "annotations move with the container, and other objects that name it are found"),
         ],
     ),
     ("process", 1799, &[]),
