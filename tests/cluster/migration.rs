@@ -1,11 +1,15 @@
 //! The command `migrate` on a real API server: the API server accepts the written files, the real kubectl applies and
-//! reverts them, and a daemon with the written configuration and rights takes over from csi-attacher and hands back.
+//! reverts them, the real scheduler finds nodes for their pods, and a daemon with the written configuration and rights takes over
+//! from csi-attacher and hands back.
 
 use std::path::{Path, PathBuf};
 
 use csi_control_plane::roles::csi_attacher;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::accounts;
 use crate::cluster::kubectl::Kubectl;
@@ -223,6 +227,67 @@ fn workload(name: &str, flags: &[String]) -> String {
          image: registry.k8s.io/sig-storage/csi-attacher:v4.12.0\n        args:\n{arguments}      - name: driver\n        \
          image: registry.example/driver:v1\n"
     )
+}
+
+/// A workload of a driver on the network of its node, with one sidecar.
+fn on_the_nodes_network(kind: &str, name: &str, node: &str, (sidecar, flags): (&str, &[&str])) -> Value {
+    let labels = json!({"app": name});
+    let arguments = [&["--csi-address=/csi/csi.sock"], flags].concat();
+    let containers = json!([
+        {"name": "driver", "image": "registry.example/driver:v1"},
+        {"name": "sidecar", "image": format!("registry.k8s.io/sig-storage/{sidecar}"), "args": arguments},
+    ]);
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "hostNetwork": true, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": containers}}}})
+}
+
+/// Two pods of one driver declare two ports of their node, so that the real scheduler finds room for both. With one port it does not.
+#[tokio::test]
+async fn a_controller_and_a_node_plugin_on_the_network_of_one_node_both_find_their_place_on_it() {
+    let world = World::supplied(|_| {}).await;
+    let node = world.place("node", &[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = Kubectl::new(world.real().cluster(), folder.path());
+    let [plugin, controller, other] = ["plugin", "controller", "other"].map(|short| world.name(short));
+    let registrar = ["--kubelet-registration-path=/var/lib/kubelet/plugins/p/csi.sock"];
+    let both = [
+        on_the_nodes_network("DaemonSet", &plugin, &node, ("csi-node-driver-registrar:v2.17.0", &registrar)),
+        on_the_nodes_network("Deployment", &controller, &node, ("csi-attacher:v4.12.0", &["--leader-election"])),
+    ];
+    let manifest = folder.path().join("driver.yaml");
+    std::fs::write(&manifest, both.map(|object| serde_yaml::to_string(&object).unwrap()).join("---\n")).unwrap();
+    let pods: Api<Pod> = world.namespaced();
+    let pod_of = async |name: &str| {
+        let ours = ListParams::default().labels(&format!("app={name}"));
+        let found = async || pods.list(&ours).await.unwrap().items.into_iter().next();
+        crate::world::wait::asked("a pod", found).await
+    };
+    for name in [&plugin, &controller] {
+        let more = ["--workload", name, "--driver-name", world.driver_name()];
+        let moved = migrated(&manifest, folder.path().join(name), &more).await;
+        kubectl.done(&["apply", "-f", moved.join("workload.yaml").to_str().unwrap()]).await;
+        assert_eq!(world.scheduled(&pod_of(name).await.name_any()).await, node);
+    }
+
+    // Another one with the controller's port.
+    let moved = std::fs::read_to_string(folder.path().join(&controller).join("workload.yaml")).unwrap();
+    let copy = folder.path().join("other.yaml");
+    std::fs::write(&copy, moved.replace(&controller, &other)).unwrap();
+    kubectl.done(&["apply", "-f", copy.to_str().unwrap()]).await;
+    let uid = pod_of(&other).await.uid().unwrap();
+    let refused = |events: &[Event]| {
+        events.iter().any(|event| event.message.as_ref().is_some_and(|text| text.contains("free ports")))
+    };
+    world.events_until(&uid, "a scheduler that finds no port", refused).await;
+
+    let kinds = [("daemonset", &plugin), ("deployment", &controller), ("deployment", &other)];
+    for (kind, name) in kinds {
+        kubectl.done(&["delete", kind, name, "--namespace", "default", "--cascade=orphan"]).await;
+        kubectl
+            .done(&["delete", "replicasets,pods", "--namespace", "default", "-l", &format!("app={name}"), "--force"])
+            .await;
+    }
 }
 
 /// Gives the workload's account what was written for it, and returns a kubeconfig that has nothing else.

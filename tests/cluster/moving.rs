@@ -1,6 +1,7 @@
 //! Moving over and back by the steps that `migrate` prints, word by word: a controller with csi-attacher, csi-provisioner and
 //! csi-resizer, of an old version without leader election and of a new one with it. Volumes are made, attached, grown and deleted on
-//! each side, some of them by the next; at the end nothing is left. The same in a `StatefulSet` whose pods only a user replaces.
+//! each side, some of them by the next; at the end nothing is left. The same in a `StatefulSet` whose pods only a user replaces, and in one
+//! with a partition.
 //!
 //! A shell carries the steps out with the real kubectl against the real server, whose controllers replace the pods; [`crate::cluster::pods`]
 //! plays the kubelet. The old versions' programs can't be built here: the newest ones run with the old defaults.
@@ -63,6 +64,12 @@ const ON_DELETE: Versions = Versions {
     kind: "StatefulSet",
     update: || json!({"serviceName": "none", "updateStrategy": {"type": "OnDelete"}}),
     ..NEW
+};
+
+/// The same in pods that follow up to a partition alone.
+const PARTITION: Versions = Versions {
+    update: || json!({"serviceName": "none", "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+    ..ON_DELETE
 };
 
 /// A user's shell, in the folder that the manifest is in.
@@ -367,6 +374,11 @@ async fn old_sidecars_without_an_election_move_over_and_back_by_the_printed_step
 #[tokio::test]
 async fn sidecars_whose_pods_only_a_user_replaces_move_over_and_back_by_the_printed_steps_and_leave_nothing() {
     Box::pin(moves_over_and_back(&ON_DELETE)).await;
+}
+
+#[tokio::test]
+async fn sidecars_whose_pods_a_partition_holds_back_move_over_and_back_by_the_printed_steps_and_leave_nothing() {
+    Box::pin(moves_over_and_back(&PARTITION)).await;
 }
 
 #[tokio::test]
