@@ -46,4 +46,4 @@ pub use service::Csi;
 pub use snapshot_locks::{SnapshotActivity, SnapshotLock, SnapshotLocks};
 pub use volume::AccessModeError;
 pub use volume_listings::{PublishedOn, VolumeListing, VolumeListings};
-pub use volume_locks::{Both, VolumeActivity, VolumeLock, VolumeLocks};
+pub use volume_locks::{Both, GroupLock, VolumeActivity, VolumeLock, VolumeLocks};

@@ -13,10 +13,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::process::{Clock, folded};
@@ -33,6 +33,8 @@ struct Shared {
 struct Volumes {
     /// By the [folded] id.
     by_id: BTreeMap<String, Volume>,
+    /// The locks that groups hold or await, by the folded id and the group.
+    of_groups: BTreeMap<(String, String), Weak<OnceCell<VolumeLock>>>,
     /// Idle volumes that were last touched before this were forgotten.
     horizon: Option<Instant>,
     /// At this number of volumes, idle volumes are forgotten.
@@ -60,6 +62,11 @@ pub struct VolumeLock {
     _turn: OwnedMutexGuard<()>,
 }
 
+/// A part of the lock that a group has of one volume.
+#[derive(Debug, Clone)]
+#[must_use = "the volume is free again as soon as all guards of the group are dropped"]
+pub struct GroupLock(Arc<OnceCell<VolumeLock>>);
+
 /// The locks of a volume with two names: of the name that sorts first, and of the other if there is one.
 pub type Both = (VolumeLock, Option<VolumeLock>);
 
@@ -82,7 +89,7 @@ const SMALL: usize = 1024;
 impl VolumeLocks {
     /// An empty registry.
     pub fn new(clock: Clock) -> Self {
-        let volumes = Volumes { by_id: BTreeMap::new(), horizon: None, tidy_at: SMALL };
+        let volumes = Volumes { by_id: BTreeMap::new(), of_groups: BTreeMap::new(), horizon: None, tidy_at: SMALL };
         Self(Arc::new(Shared { clock, volumes: Mutex::new(volumes) }))
     }
 
@@ -91,6 +98,22 @@ impl VolumeLocks {
         let place = Place::take(self, volume_id);
         let turn = Arc::clone(&place.turn).lock_owned().await;
         place.begin(turn)
+    }
+
+    /// Waits for this volume's lock for a group of operations, which hold it together: it is free again after the last of them.
+    pub async fn acquire_for(&self, volume_id: &str, group: &str) -> GroupLock {
+        let lock = {
+            let mut volumes = self.lock();
+            volumes.of_groups.retain(|_, lock| lock.strong_count() > 0);
+            let held = volumes.of_groups.entry((folded(volume_id), group.to_owned())).or_default();
+            held.upgrade().unwrap_or_else(|| {
+                let lock = Arc::default();
+                *held = Arc::downgrade(&lock);
+                lock
+            })
+        };
+        lock.get_or_init(|| self.acquire(volume_id)).await;
+        GroupLock(lock)
     }
 
     /// Takes this volume's lock if it is free and has no waiters.
@@ -242,6 +265,19 @@ impl VolumeLock {
     }
 }
 
+impl GroupLock {
+    /// Whether it locks the volume with this id, however it is spelled.
+    pub fn is_of(&self, volume_id: &str) -> bool {
+        self.0.get().is_some_and(|lock| lock.is_of(volume_id))
+    }
+}
+
+impl From<VolumeLock> for GroupLock {
+    fn from(lock: VolumeLock) -> Self {
+        Self(Arc::new(OnceCell::new_with(Some(lock))))
+    }
+}
+
 impl Drop for VolumeLock {
     fn drop(&mut self) {
         let now = self.operations.0.clock.now();
@@ -265,176 +301,5 @@ impl fmt::Debug for VolumeLocks {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::FutureExt as _;
-    use futures::future::join_all;
-    use proptest::prelude::*;
-    use tokio::time::{advance, sleep, timeout};
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn operations() -> VolumeLocks {
-        VolumeLocks::new(Clock::system())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn turns_are_first_come_first_served_per_volume() {
-        let operations = operations();
-        let first = operations.acquire("a").await;
-        let mut second = Box::pin(operations.acquire("a"));
-        let mut third = Box::pin(operations.acquire("a"));
-        assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
-        assert!(operations.try_acquire("a").is_none(), "nobody jumps the line");
-        assert_eq!(operations.acquire("b").await.volume_id(), "b");
-        drop(first);
-        assert!((&mut third).now_or_never().is_none(), "the third waits for the second");
-        let second = second.await;
-        assert_eq!(operations.snapshot()[0].waiting, 1);
-        drop(second);
-        drop(third.await);
-        assert!(operations.snapshot().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_waiter_that_gives_up_leaves_the_line_and_no_trace() {
-        let operations = operations();
-        let begin = Instant::now();
-        let holder = operations.acquire("a").await;
-        assert!(timeout(SECOND, operations.acquire("a")).await.is_err());
-        assert_eq!(
-            operations.snapshot()[0],
-            VolumeActivity { volume_id: "a".into(), running_for: Some(SECOND), waiting: 0 }
-        );
-        drop(holder);
-        assert!(operations.snapshot().is_empty() && operations.touched_since("a", begin));
-        assert!(operations.try_acquire("a").is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn two_that_name_two_volumes_the_other_way_round_do_not_wait_for_each_other() {
-        let operations = operations();
-        let busy = operations.acquire("a").await;
-        // The second has "b" at once, unless it waits for "a" first, as the first one does.
-        let one = async { drop(operations.lock_pair("a", "b").await) };
-        let other = async { drop(operations.lock_pair("b", "a").await) };
-        let end = async {
-            sleep(SECOND).await;
-            drop(busy);
-        };
-        let all = timeout(SECOND * 10, async { tokio::join!(one, other, end) }).await;
-        assert!(all.is_ok(), "each waits for what the other has");
-        assert!(operations.snapshot().is_empty());
-        assert!(operations.lock_pair("a", "a").await.1.is_none(), "one name, one turn");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn two_spellings_of_a_volume_have_one_lock() {
-        let operations = operations();
-        let begin = Instant::now();
-        let (held, second) = operations.lock_pair("/Groups/A", "/groups/a").await;
-        assert!(second.is_none() && held.is_of("/GROUPS/A") && !held.is_of("/groups/b"));
-        assert!(operations.try_acquire("/groups/a/").is_none() && operations.touched_since("/groups/A", begin));
-        assert_eq!(operations.snapshot()[0].volume_id, "/Groups/A", "as it was spelled");
-        drop(held);
-        // Upper case letters sort before lower case ones: two tasks that go by that would wait for each other.
-        let (one, other) = (operations.lock_pair("B", "a"), operations.lock_pair("b", "A"));
-        let both = timeout(SECOND, async { tokio::join!(async { drop(one.await) }, async { drop(other.await) }) });
-        assert!(both.await.is_ok());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn two_turns_are_taken_at_once_or_not_at_all() {
-        let operations = operations();
-        let busy = operations.acquire("b").await;
-        assert!(operations.try_lock_pair("a", "b").is_none());
-        assert_eq!(operations.snapshot().len(), 1, "nothing is held back");
-        drop(busy);
-        assert!(operations.try_lock_pair("a", "b").is_some_and(|(_, second)| second.is_some()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn begin_run_and_end_all_count_as_touched() {
-        let operations = operations();
-        advance(SECOND).await;
-        let before = Instant::now();
-        assert!(!operations.touched_since("a", before));
-        let guard = operations.acquire("a").await;
-        advance(SECOND).await;
-        let during = Instant::now();
-        assert!(operations.touched_since("a", during), "it runs");
-        drop(guard);
-        assert!(operations.touched_since("a", during), "it ended then");
-        advance(SECOND).await;
-        assert!(!operations.touched_since("a", Instant::now()));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_forgotten_counts_as_touched() {
-        let operations = operations();
-        let start = Instant::now();
-        drop(operations.acquire("a").await);
-        let busy = operations.acquire("busy").await;
-        advance(SECOND).await;
-        operations.prune(Instant::now());
-        assert!(operations.touched_since("a", start), "not known any more");
-        assert!(!operations.touched_since("a", Instant::now()));
-        assert_eq!(operations.snapshot().len(), 1, "what runs is never forgotten");
-        drop(busy);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn memory_stays_bounded_without_pruning() {
-        let operations = operations();
-        for round in 0..10 {
-            for volume in 0..SMALL {
-                drop(operations.acquire(&format!("{round}-{volume}")).await);
-            }
-            advance(MEMORY * 2).await;
-        }
-        assert!(operations.lock().by_id.len() <= 2 * SMALL);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        /// attacher I1: whatever comes, goes and gives up, no volume ever has two operations at once, and none is starved.
-        #[test]
-        fn no_volume_has_two_operations_at_once(
-            plans in proptest::collection::vec((0..3_u8, 0..20_u64, 1..10_u64, proptest::option::of(0..15_u64)), 1..40)
-        ) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-            runtime.block_on(async {
-                let operations = operations();
-                let active = Mutex::new(BTreeMap::<u8, usize>::new());
-                let runs = plans.iter().map(|(volume, begin, hold, patience)| {
-                    let (operations, active) = (&operations, &active);
-                    async move {
-                        sleep(Duration::from_millis(*begin)).await;
-                        let turn = async {
-                            let guard = operations.acquire(&volume.to_string()).await;
-                            *active.lock().unwrap().entry(*volume).or_default() += 1;
-                            assert_eq!(active.lock().unwrap()[volume], 1, "two at once");
-                            assert!(operations.touched_since(guard.volume_id(), Instant::now()));
-                            // Gives the turn back however it ends.
-                            let _over = Defer(|| *active.lock().unwrap().get_mut(volume).unwrap() -= 1);
-                            sleep(Duration::from_millis(*hold)).await;
-                        };
-                        match patience {
-                            Some(patience) => drop(timeout(Duration::from_millis(*patience), turn).await),
-                            None => turn.await,
-                        }
-                    }
-                });
-                join_all(runs).await;
-                assert!(operations.snapshot().is_empty());
-            });
-        }
-    }
-
-    struct Defer<F: FnMut()>(F);
-    impl<F: FnMut()> Drop for Defer<F> {
-        fn drop(&mut self) {
-            (self.0)();
-        }
-    }
-}
+#[path = "volume_locks_tests.rs"]
+mod tests;

@@ -66,7 +66,7 @@ impl Reconcile for Attachments {
         next_step(&view.view(progress))
     }
 
-    fn lock<'a>(step: &'a Step, _: &'a Objects) -> Option<(&'a str, &'a str)> {
+    fn lock<'a>(_: &'a Objects, step: &'a Step) -> Option<(&'a str, &'a str)> {
         let volume = match step {
             Step::Publish(publish) => &publish.volume_id,
             Step::Unpublish(unpublish) => &unpublish.volume_id,
@@ -117,7 +117,7 @@ impl Reconcile for Attachments {
         report::tell(first, progress, end, run)
     }
 
-    fn retry(first: &Objects, error: &AttachError) -> Outcome {
+    fn retry(first: &Objects, _: &Progress, error: &AttachError) -> Outcome {
         match error {
             // Only a change of the volume helps, and that wakes the key (k/k 141541).
             AttemptError::Reason(InvalidAttachment::VolumeDeleting(_)) => {

@@ -120,7 +120,12 @@ pub trait Reconcile: Send + Sync + 'static {
 
     /// The volume that is locked while the step is done, by two names if it has two: `CreateVolume` knows that of the object, the
     /// attacher the driver's. After a wait for the lock, the decision is made anew.
-    fn lock<'a>(_step: &'a Self::Step, _view: &'a Self::View) -> Option<(&'a str, &'a str)> {
+    fn lock<'a>(_view: &'a Self::View, _step: &'a Self::Step) -> Option<(&'a str, &'a str)> {
+        None
+    }
+
+    /// The group of the attempt, if it has one: attempts of a group hold the lock of a volume together.
+    fn group(_view: &Self::View) -> Option<&str> {
         None
     }
 
@@ -130,6 +135,12 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Whether the driver has given an answer that is still to be recorded. Then the end of the term does not end the attempt;
     /// only the loss of the Lease does.
     fn has_answer(_progress: &Self::Progress) -> bool {
+        false
+    }
+
+    /// Whether a change that comes from now on wakes the key again, although the attempt still views: what it does by now is to record why
+    /// it will fail.
+    fn keeps_changes(_progress: &Self::Progress) -> bool {
         false
     }
 
@@ -144,6 +155,11 @@ pub trait Reconcile: Send + Sync + 'static {
         progress: &Self::Progress,
         io: &Io<'_, Self::Key>,
     ) -> impl Future<Output = Result<Self::Answer, Stop<Self::Reason>>> + Send;
+
+    /// What people and metrics are told as soon as a step has brought its answer.
+    fn tell_step(_view: &Self::View, _progress: &Self::Progress, _answer: &Self::Answer) -> Vec<Telling> {
+        Vec::new()
+    }
 
     /// What the step has brought.
     fn apply(memory: &mut Self::Memory, progress: &mut Self::Progress, answer: Self::Answer);
@@ -161,7 +177,7 @@ pub trait Reconcile: Send + Sync + 'static {
     fn tell(first: &Self::View, progress: &Self::Progress, end: &End<'_, Self::Reason>, run: &Run<'_>) -> Vec<Telling>;
 
     /// When to try again after a failure.
-    fn retry(_first: &Self::View, error: &AttemptError<Self::Reason>) -> Outcome {
+    fn retry(_first: &Self::View, _progress: &Self::Progress, error: &AttemptError<Self::Reason>) -> Outcome {
         error.outcome()
     }
 }
@@ -200,7 +216,7 @@ impl<R: Reconcile> Attempt<'_, R> {
         let mut held = HeldLocks::default();
         for _ in 0..MAX_STEPS {
             // What changes while a failure is recorded wakes the key again.
-            if self.failure.is_none() {
+            if self.failure.is_none() && !R::keeps_changes(&self.progress) {
                 ticket.observes();
             }
             let now = self.reconciler.view(ticket.key()).filter(|now| R::is_about(&self.first, now));
@@ -217,10 +233,14 @@ impl<R: Reconcile> Attempt<'_, R> {
             if scope.term.is_over() && patience == Patience::UntilOver {
                 return Err(Outcome::Interrupted);
             }
-            match steps.first().and_then(|step| R::lock(step, &view)) {
+            match steps.first().and_then(|step| R::lock(&view, step)) {
                 None => held.release(),
                 Some(volume) => {
-                    let at_once = held.lock(&scope.volume_locks, volume, &scope.term, patience, ticket).await;
+                    let (locks, term) = (&scope.volume_locks, &scope.term);
+                    let at_once = match R::group(&view) {
+                        None => held.lock(locks, volume, term, patience, ticket).await,
+                        Some(group) => held.lock_for(locks, (volume.0, group), term, patience, ticket).await,
+                    };
                     if !at_once.map_err(|_| Outcome::Interrupted)? {
                         R::waited(&mut self.progress);
                         continue;
@@ -230,7 +250,7 @@ impl<R: Reconcile> Attempt<'_, R> {
             let mut stopped = None;
             for answer in self.perform(steps, &view, ticket, (patience, has_answer)).await {
                 match answer {
-                    Ok(answer) => self.apply(answer),
+                    Ok(answer) => self.apply(&view, answer, ticket),
                     // Of several the first counts.
                     Err(stop) => stopped = stopped.or(Some(stop)),
                 }
@@ -267,8 +287,11 @@ impl<R: Reconcile> Attempt<'_, R> {
         join_all(steps.into_iter().map(one)).await
     }
 
-    fn apply(&mut self, answer: R::Answer) {
+    fn apply(&mut self, view: &R::View, answer: R::Answer, ticket: &Ticket<R::Key>) {
         let progress = &mut self.progress;
+        for telling in R::tell_step(view, progress, &answer) {
+            tell(telling, self.reconciler.scope(), ticket);
+        }
         self.reconciler.memory().change(R::uid(&self.first), |memory| R::apply(memory, progress, answer));
     }
 
@@ -313,7 +336,7 @@ impl<R: Reconcile> Attempt<'_, R> {
             None => Outcome::Settled,
             // Nobody would ever look at it again.
             Some(_) if self.is_gone(ticket) => Outcome::Forget,
-            Some(error) => R::retry(&self.first, error),
+            Some(error) => R::retry(&self.first, &self.progress, error),
         }
     }
 

@@ -200,7 +200,7 @@ impl Reconcile for Confirmer {
         next_step(view, progress)
     }
 
-    fn lock<'a>(step: &'a Step, _: &'a View) -> Option<(&'a str, &'a str)> {
+    fn lock<'a>(_: &'a View, step: &'a Step) -> Option<(&'a str, &'a str)> {
         if let Step::Ask { handle } = step { Some((handle, handle)) } else { None }
     }
 

@@ -203,9 +203,7 @@ impl<'a, K: Key> Io<'a, K> {
         R: Reason,
         F: Future<Output = Result<T, RpcError>>,
     {
-        let scope = self.shared.scope;
-        let client = scope.driver.use_now()?.clone();
-        let answer = scope.term.during(call(client)).await?;
+        let answer = self.shared.scope.ask(call).await?;
         self.is_done().await;
         Ok(answer?)
     }

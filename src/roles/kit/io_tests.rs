@@ -153,7 +153,7 @@ impl Reconcile for OneVerb {
         Vec::new()
     }
 
-    fn retry(_: &String, _: &AttemptError<NoReason>) -> Outcome {
+    fn retry(_: &String, _: &(bool, bool), _: &AttemptError<NoReason>) -> Outcome {
         Outcome::Forget
     }
 }

@@ -1,8 +1,11 @@
 //! The volumes that one attempt has locked, and the one rule for the wait: it ends with the term.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use crate::csi::{VolumeLock, VolumeLocks};
+use futures::FutureExt as _;
+
+use crate::csi::{GroupLock, VolumeLock, VolumeLocks};
 use crate::election::{Term, TermOver};
 use crate::queue::{Key, Ticket};
 
@@ -11,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The volumes that one attempt has locked.
 #[derive(Debug, Default)]
-pub struct HeldLocks(Vec<VolumeLock>);
+pub struct HeldLocks(Vec<GroupLock>);
 
 /// How long an attempt may wait for a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,30 @@ impl HeldLocks {
         Ok(false)
     }
 
+    /// Locks a volume together with the other attempts of a group, and unlocks the volumes that were locked before. `false`: as above.
+    pub async fn lock_for<K: Key>(
+        &mut self,
+        locks: &VolumeLocks,
+        (volume, group): (&str, &str),
+        term: &Term,
+        patience: Patience,
+        ticket: &mut Ticket<K>,
+    ) -> Result<bool, TermOver> {
+        if self.has(volume) {
+            return Ok(true);
+        }
+        self.release();
+        let mut lock = pin!(locks.acquire_for(volume, group));
+        let at_once = lock.as_mut().now_or_never();
+        let has_waited = at_once.is_none();
+        self.0.push(match (at_once, patience) {
+            (Some(lock), _) => lock,
+            (None, Patience::UntilOver) => ticket.park(term.unless_over(lock)).await?,
+            (None, Patience::UntilLost) => ticket.park(term.until_lost(lock)).await?,
+        });
+        Ok(!has_waited)
+    }
+
     /// Locks several volumes, named in their order, and unlocks the volumes that were locked before. None of them is held while the
     /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
     ///
@@ -84,7 +111,7 @@ impl HeldLocks {
                 let is_taken = !self.has(volume);
                 let lock = if is_taken { locks.try_acquire(volume) } else { None };
                 let is_busy = is_taken && lock.is_none();
-                self.0.extend(lock);
+                self.0.extend(lock.map(GroupLock::from));
                 is_busy
             };
             let Some(busy) = volumes.iter().find(is_busy) else { return Ok(!has_waited) };
@@ -98,10 +125,11 @@ impl HeldLocks {
                 }
                 Some(locks.acquire(busy).await)
             };
-            self.0.extend(match patience {
+            let lock = match patience {
                 Patience::UntilOver => ticket.park(term.unless_over(turn)).await?,
                 Patience::UntilLost => ticket.park(term.until_lost(turn)).await?,
-            });
+            };
+            self.0.extend(lock.map(GroupLock::from));
         }
     }
 
@@ -111,13 +139,13 @@ impl HeldLocks {
             return true;
         }
         self.release();
-        self.0.extend(locks.try_acquire(volume));
+        self.0.extend(locks.try_acquire(volume).map(GroupLock::from));
         self.has(volume)
     }
 
     fn keep(&mut self, (one, other): (VolumeLock, Option<VolumeLock>)) {
-        self.0.push(one);
-        self.0.extend(other);
+        self.0.push(one.into());
+        self.0.extend(other.map(GroupLock::from));
     }
 }
 

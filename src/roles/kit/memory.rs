@@ -63,8 +63,8 @@ impl<M: Remembered> Memory<M> {
         result
     }
 
-    /// What `read` finds, in the order of the uids.
-    pub fn find_all<T>(&self, read: impl Fn(&M) -> Option<T>) -> Vec<T> {
+    /// Of all objects of which something is remembered, what `read` finds.
+    pub fn collect<T>(&self, read: impl FnMut(&M) -> Option<T>) -> Vec<T> {
         self.lock().by_uid.values().filter_map(read).collect()
     }
 

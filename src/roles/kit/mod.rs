@@ -96,6 +96,6 @@ pub use scope::TermScope;
 pub use secrets::Secret;
 pub use store::Store;
 pub use telling::Telling;
-pub use told::Told;
+pub use told::{Texts, Told};
 pub use uid_set::UidSet;
 pub use unknown_values::UnknownValues;

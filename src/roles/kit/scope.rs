@@ -7,8 +7,8 @@ use super::events::EventsMode;
 use super::failure::NoTurn;
 use super::report::FailureLog;
 use crate::cluster::{Api, Cache, Cached, EventKind, EventRecorder, EventTarget, ObjectName, WriteTurn};
-use crate::csi::{Capabilities, Client, SnapshotLocks, VolumeLocks};
-use crate::election::{Fenced, Term};
+use crate::csi::{Capabilities, Client, RpcError, SnapshotLocks, VolumeLocks};
+use crate::election::{Fenced, Term, TermOver};
 use crate::process::{Clock, Rng};
 use crate::roles::role::RoleContext;
 use crate::telemetry::Meter;
@@ -82,6 +82,15 @@ impl TermScope {
         // An answer of the driver may still have to be recorded, so only the loss of the Lease ends the wait.
         let turn = self.term.until_lost(cache.write_turn(&ObjectName::of(seen))).await?;
         if cache.newer(seen).is_some() { Err(NoTurn::Outdated) } else { Ok(turn) }
+    }
+
+    /// Calls the driver.
+    pub async fn ask<T, F>(&self, call: impl FnOnce(Client) -> F) -> Result<Result<T, RpcError>, TermOver>
+    where
+        F: Future<Output = Result<T, RpcError>>,
+    {
+        let client = self.driver.use_now()?.clone();
+        self.term.during(call(client)).await
     }
 
     /// Records an Event, which is sent only while the term lasts.

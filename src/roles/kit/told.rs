@@ -6,9 +6,28 @@ use std::sync::{Mutex, PoisonError};
 /// No more texts than these are told apart for one key.
 const MOST_TEXTS: usize = 32;
 
+/// The warnings about one thing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Texts(BTreeSet<String>);
+
+impl Texts {
+    /// Whether this text is no news.
+    pub fn has(&self, gist: &str) -> bool {
+        self.0.contains(gist)
+    }
+
+    /// Whether this text is news. From then on it is not.
+    pub fn is_news(&mut self, gist: &str) -> bool {
+        if self.0.len() >= MOST_TEXTS {
+            self.0.clear();
+        }
+        self.0.insert(gist.to_owned())
+    }
+}
+
 /// Which warnings users have read already, by what they are about. `K` holds the object's uid: names come back.
 #[derive(Debug)]
-pub struct Told<K>(Mutex<BTreeMap<K, BTreeSet<String>>>);
+pub struct Told<K>(Mutex<BTreeMap<K, Texts>>);
 
 impl<K> Default for Told<K> {
     fn default() -> Self {
@@ -20,11 +39,7 @@ impl<K: Ord> Told<K> {
     /// Whether this text is news. From then on it is not.
     pub fn is_news(&self, key: K, gist: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let texts = told.entry(key).or_default();
-        if texts.len() >= MOST_TEXTS {
-            texts.clear();
-        }
-        texts.insert(gist.to_owned())
+        told.entry(key).or_default().is_news(gist)
     }
 
     /// What fails from here on is news.

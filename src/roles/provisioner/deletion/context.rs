@@ -49,7 +49,7 @@ impl DeletionContext {
 
     /// The volumes that wait for their detach, by name, each with the number of its attachments.
     pub fn detaching(&self) -> Vec<Vec<Cell>> {
-        let mut all = self.memory.find_all(|it| it.waits.clone());
+        let mut all = self.memory.collect(|it| it.waits.clone());
         all.sort_by(|one, other| one.volume.cmp(&other.volume));
         all.into_iter().map(|it| vec![it.volume.into(), it.attachments.into()]).collect()
     }

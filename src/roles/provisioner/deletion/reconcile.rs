@@ -83,7 +83,7 @@ impl Reconcile for Deletions {
     }
 
     /// From the read that confirms the volume to the call.
-    fn lock<'a>(step: &'a Step, view: &'a View) -> Option<(&'a str, &'a str)> {
+    fn lock<'a>(view: &'a View, step: &'a Step) -> Option<(&'a str, &'a str)> {
         let is_for_call = matches!(step, Step::Confirm | Step::ReadSecret(_) | Step::Delete(_));
         let handle = view.handle.as_deref().ok().filter(|_| is_for_call)?;
         Some((&view.volume.metadata.name, handle))
