@@ -185,9 +185,14 @@ fn begin_resizer(theatre: &Theatre) {
     let fails = Fault::on(Method::ControllerExpandVolume, Action::fail(Code::FailedPrecondition, "in use"));
     theatre.driver().inject(fails.volume("grown").once());
     // Again and again, so that what cannot be read after it is told for a while.
-    let status = Matching::any().verb("patch").resource("persistentvolumeclaims").subresource("status").user(USER);
-    let claims = resources::find("", "v1", "persistentvolumeclaims").unwrap();
-    api.faults().add(ApiFault::on(status, ApiAction::Refuse(Rejection::conflict(claims, "grown"))).times(6));
+    let patches = || Matching::any().verb("patch").user(USER);
+    for (plural, matching) in [
+        ("persistentvolumeclaims", patches().resource("persistentvolumeclaims").subresource("status")),
+        ("persistentvolumes", patches().resource("persistentvolumes")),
+    ] {
+        let conflict = Rejection::conflict(resources::find("", "v1", plural).unwrap(), "grown");
+        api.faults().add(ApiFault::on(matching, ApiAction::Refuse(conflict)).times(6));
+    }
     let wishes = [
         ("grown", json!({"resources": {"requests": {"storage": "2Gi"}}, "volumeAttributesClassName": "fast"})),
         ("free", json!({"resources": {"requests": {"storage": "2Gi"}}})),

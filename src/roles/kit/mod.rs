@@ -30,10 +30,16 @@
 //! - `perform` has `self`, which holds the stores. The clients are only in [`Io`].
 //! - `tell` writes the log lines itself: users filter them by the role's module.
 //! - What is neither a request nor a call, such as the journal's word, is waited for by `wait`: one verb for all of it.
+//! - `tell_step` tells what people must know before the attempt ends: that a change begins whose call may take minutes.
+//! - What an attempt waits for is a reason of its end like an error, so it has the same note, Event, pause and row.
+//! - A refusal by the driver may be an answer like others: then it is recorded before the attempt fails, and nobody reads of an end that
+//!   the object does not show. What changes from then on wakes the key again (`keeps_changes`).
+//! - Attempts of a `group` hold a volume's lock together. The resizer's size and class need that with drivers that merge both calls. They
+//!   are two keys of one reconciler, not two due times in one memory: so each has its back-off, its row and its epoch from the queue.
 //!
-//! Only the attacher and the provisioner's deletions have this shape yet. The others have [`Reconciler`], its forerunner: the same loop,
-//! in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own; then `reconcile.rs` goes,
-//! with [`ByUid`], [`UidSet`] and [`Told`].
+//! The attacher, the resizer and the provisioner's deletions have this shape. The others have [`Reconciler`], its forerunner: the same
+//! loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own; then `reconcile.rs`
+//! goes, with [`ByUid`], [`UidSet`] and [`Told`].
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).

@@ -1,5 +1,7 @@
 //! Why an attempt failed, before or after it reached the driver.
 
+use std::time::Duration;
+
 use thiserror::Error;
 use tonic::Code;
 
@@ -67,12 +69,42 @@ pub enum InvalidChange {
         /// Ours.
         ours: String,
     },
-    /// The API has the class, but the cache does not have it yet.
-    #[error("the watch has not shown VAC \"{0}\" yet")]
-    UnseenClass(String),
+    /// Nothing is wrong: something else has to happen first.
+    #[error("{says}")]
+    Waits {
+        /// What it waits for.
+        wait: Wait,
+        /// The words for people.
+        says: String,
+        /// A Warning on the claim says so.
+        warns: bool,
+    },
     /// The cache shows another claim than the API does.
     #[error("the API has another claim under the name \"{0}\" than the watch has shown so far")]
     Replaced(String),
+}
+
+/// What a claim waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// Its node has to act.
+    Node,
+    /// Its volume is in use.
+    Pods,
+    /// The pods of its namespace are not listed yet.
+    PodList,
+    /// The driver has refused the size or the class as infeasible.
+    Infeasible(Duration),
+    /// A node has failed at this size before.
+    NodeRetry(Duration),
+    /// A class that can be used, and the reason why there is none.
+    Class(Box<InvalidChange>),
+    /// Classes can be read.
+    Classes,
+    /// The cache lacks its volume.
+    Volume,
+    /// It is not known yet how the driver expands volumes.
+    Driver,
 }
 
 /// Why an attempt at a claim failed.
@@ -84,10 +116,6 @@ pub const LOAD_SECRET: Op = Op("error getting secret");
 pub const BEGIN_EXPANSION: Op = Op("cannot mark the expansion of the claim as begun");
 /// The modification is marked as begun.
 pub const BEGIN_MODIFICATION: Op = Op("cannot mark the modification of the claim as begun");
-/// The claim is read from the API before the driver is called, because the cache may be old.
-pub const CONFIRM: Op = Op("cannot read the claim to confirm it before the driver is asked");
-/// The claim or its volume is read again after a conflict.
-pub const REFRESH: Op = Op("cannot read the object again after a conflict");
 /// The new size is written to the PersistentVolume.
 pub const RECORD_SIZE: Op = Op("the volume is expanded, but its persistentvolume could not be updated");
 /// The claim's status gets the state that its node has to act.
@@ -98,8 +126,6 @@ pub const RECORD_DONE: Op = Op("the volume is expanded, but the claim could not 
 pub const RECORD_REFUSAL: Op = Op("the driver has refused, but that could not be written to the claim");
 /// The annotation with the size before the expansion is removed from the PersistentVolume.
 pub const CLEAN_UP: Op = Op("cannot remove the size before the expansion from the persistentvolume");
-/// A class that the cache does not have is read from the API.
-pub const LOOK_UP: Op = Op("cannot read the VolumeAttributesClass");
 /// The claim's status gets the state that its class is missing, or another driver's.
 pub const RECORD_UNUSABLE: Op = Op("cannot mark the claim as waiting for a VolumeAttributesClass that can be used");
 /// The new class is written to the PersistentVolume.
@@ -119,8 +145,9 @@ impl Reason for InvalidChange {
             Self::AccessModes { .. } => "AccessModes",
             Self::TooSmall { .. } => "OutOfRange",
             Self::NotStored(..) => "NotStored",
-            Self::NoClass(_) | Self::UnseenClass(_) => "ClassNotFound",
+            Self::NoClass(_) => "ClassNotFound",
             Self::ForeignClass { .. } => names::FOREIGN_CLASS,
+            Self::Waits { .. } => "Waits",
             Self::Replaced(_) => "Replaced",
         }
     }

@@ -1,9 +1,17 @@
-//! Claims and volumes for the tests of the decisions.
+//! Claims, volumes and views for the tests of the decisions.
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::cluster::{Cached as _, Fields, PersistentVolume, PersistentVolumeClaim};
+use crate::process::Clock;
 use crate::roles::kit::fixtures::merged;
+
+use super::config::ResizerSection;
+use super::job::Job;
+use super::progress::{Memory, Progress};
+use super::view::{Class, Expansion, Pods, Rules, View};
 
 pub(super) const DRIVER: &str = "demo.csi.example.com";
 
@@ -44,4 +52,37 @@ pub(super) fn volume(patch: Value) -> PersistentVolume {
     let mut volume: PersistentVolume = serde_json::from_value(volume_value(patch)).unwrap();
     volume.trim(DRIVER, Fields::RESIZE);
     volume
+}
+
+/// The rules of a driver that can do everything.
+pub(super) fn rules() -> Rules {
+    let section = ResizerSection::default();
+    Rules { driver: DRIVER.to_owned(), section, multi_writer: false, modifies: true, pairs: false }
+}
+
+/// A view of a change, of which nothing is remembered.
+pub(super) fn view(job: Job, claim: PersistentVolumeClaim, volume: Option<PersistentVolume>) -> View {
+    View {
+        rules: Arc::new(rules()),
+        job,
+        id: job.id(&claim.metadata.uid),
+        claim: Arc::new(claim),
+        volume: volume.map(Arc::new),
+        handle: Some("handle-1".to_owned()),
+        expansion: Expansion::Controller,
+        pods: Pods::None,
+        wanted: Class::Missing,
+        begun: Class::Missing,
+        memory: Memory::default(),
+        partner: None,
+        is_confirmed: true,
+        now: "2026-01-01T00:10:00Z".parse().unwrap(),
+        at: Clock::system().now(),
+    }
+}
+
+/// An attempt that has done nothing.
+pub(super) fn progress(job: Job) -> Progress {
+    let first = view(job, claim(json!({})), None);
+    Progress::begin(job, first.name(), first.at, &first.memory)
 }

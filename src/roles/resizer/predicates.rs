@@ -7,10 +7,11 @@ use crate::cluster::{Change, PersistentVolume, PersistentVolumeClaim, SmolStr, V
 use crate::queue::epoch_of;
 
 use super::claim::{Ownership, Sizes, is_bound, is_cancellable, ownership, status};
-use super::expand::decide::{Expansion, note};
+use super::expand::policy::note;
 use super::expand::target::{Target, target};
-use super::memory::Job;
+use super::job::Job;
 use super::names;
+use super::view::Expansion;
 
 /// A number that changes with the claim's request: a new request starts without the failures of the last one.
 pub fn epoch(claim: &PersistentVolumeClaim, job: Job) -> u64 {

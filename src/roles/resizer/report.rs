@@ -1,157 +1,207 @@
-//! Reports the outcome of an attempt: Kubernetes Events, metrics, one log line, the status page.
+//! What people and metrics are told of a change: Kubernetes Events, figures, one log line, the status page.
 
-use tracing::debug;
+use tracing::{debug, info};
 
+use crate::cluster::quantity::format_bytes;
 use crate::cluster::{ApiErrorKind, EventKind, EventTarget};
+use crate::diagnostics::{Cell, Column, Table};
 use crate::process::error_chain;
-use crate::queue::{Outcome, Ticket};
-use crate::roles::kit::report::{gist, log_failure};
-use crate::roles::kit::{AttemptError, EventsMode};
+use crate::roles::kit::report::log_failure;
+use crate::roles::kit::telling::Labels;
+use crate::roles::kit::{AttemptError, End, EventsMode, Run, Telling, TermScope};
 
-use super::context::{Context, Objects};
-use super::error::{ChangeError, InvalidChange, LOAD_SECRET, RECORD_SIZE};
-use super::memory::{Job, WorkKey};
+use super::context::Context;
+use super::error::{ChangeError, InvalidChange, LOAD_SECRET, RECORD_SIZE, Wait, is_refusal};
+use super::job::Job;
 use super::metrics;
-use super::waiting::Reason;
+use super::progress::{Answer, Progress};
+use super::step::Write;
+use super::view::View;
+use super::waiting::{Reason, Waiting};
 
-impl Context {
-    /// An Event on the claim.
-    pub(super) fn event(&self, now: &Objects, kind: EventKind, reason: &str, note: &str) {
-        if self.section.events != EventsMode::None {
-            self.scope.event(&EventTarget::of(now.claim.as_ref()), kind, reason, note);
-        }
-    }
+/// The status page's table.
+pub(super) const WAITING: Table = Table {
+    name: "waitingChanges",
+    title: "Claims waiting for a change of their volume",
+    columns: &[
+        Column::text("claim", "claim"),
+        Column::text("change", "change"),
+        Column::text("waitsFor", "waits for"),
+        Column::seconds("waitingSeconds", "since"),
+        Column::error("why", "why"),
+    ],
+};
 
-    /// A Normal Event for an attempt that is not the first. Only with `events: all`.
-    pub(super) fn tell_of_attempt(&self, now: &Objects, reason: &str, note: &str) {
-        if self.section.events == EventsMode::All {
-            self.event(now, EventKind::Normal, reason, note);
-        }
-    }
-
-    /// A Warning on the claim: once for each text, where IDs do not count as a difference.
-    pub(super) fn warn(&self, now: &Objects, job: Job, reason: &str, note: &str, gist: &str) {
-        let is_news = self.told.is_news((now.uid().to_owned(), job), gist);
-        if is_news || self.section.events == EventsMode::All {
-            self.event(now, EventKind::Warning, reason, note);
-        }
-    }
-
-    /// The attempt has ended with nothing left to do.
-    pub(super) fn report_settled(&self, uid: &str, job: Job) {
-        self.told.forget(&(uid.to_owned(), job));
-        self.waiting.forget(uid, job);
-    }
-
-    /// The controller's part of the change is done.
-    pub(super) fn report_time(&self, ticket: &Ticket<WorkKey>, job: Job) {
-        let labels = [("driver_name", self.scope.driver_name.as_str()), ("operation", job.label())];
-        self.scope.meter.histogram(&metrics::CHANGE_DURATION, &labels).record(ticket.age().as_secs_f64());
-    }
-
-    /// The claim waits, and the status page and a metric say for what.
-    pub(super) fn report_waiting(&self, ticket: &Ticket<WorkKey>, now: &Objects, reason: Reason, says: &str) {
-        ticket.note(says);
-        self.waiting.note(&now.name(), now.uid(), ticket.key().job, reason, says);
-    }
-
-    /// The attempt failed: reports this in an Event, which ends with `suffix`, in metrics and in the log. Returns when to try again.
-    pub(super) fn report_failure(
-        &self,
-        ticket: &Ticket<WorkKey>,
-        now: &Objects,
-        error: &ChangeError,
-        suffix: &str,
-    ) -> Outcome {
-        let (job, message) = (ticket.key().job, error.message());
-        if is_expected(error) {
-            debug!(error = message, "looking again");
-        } else {
-            log_failure!(
-                self.failures,
-                self.scope.clock.now(),
-                error,
-                { persistent_volume = now.volume_name(), operation = job.label(), attempt = ticket.attempt() + 1, },
-                "attempt failed"
-            );
-        }
-        self.count_failure(job, error.label());
-        if let Some((reason, note)) = self.warning(now, job, error) {
-            let note = note + suffix;
-            self.warn(now, job, reason, &note, &gist(&note));
-        }
-        self.report_waiting(ticket, now, Reason::Backoff, &message);
-        match error {
-            // Only another driver, or another request of the user, can help. Both wake the key.
-            AttemptError::Reason(InvalidChange::NoExpansion(_) | InvalidChange::NoModification(_)) => {
-                self.waiting.forget(now.uid(), job);
-                Outcome::Settled
-            }
-            AttemptError::Reason(InvalidChange::NotStored(..)) => Outcome::RetryAfter(self.section.retry.max),
-            _ => error.outcome(),
-        }
-    }
-
-    /// The driver has refused, and the write to the claim's status failed. An Event reports the refusal; this logs the failed write.
-    pub(super) fn log_unrecorded(&self, now: &Objects, job: Job, error: &ChangeError) {
-        if is_expected(error) {
-            debug!(error = error.message(), "looking again");
-            return;
-        }
-        log_failure!(
-            self.failures,
-            self.scope.clock.now(),
-            error,
-            { persistent_volume = now.volume_name(), operation = job.label(), },
-            "the driver has refused, and the claim's status does not say so"
-        );
-    }
-
-    fn count_failure(&self, job: Job, label: &str) {
-        let labels = [("driver_name", self.scope.driver_name.as_str()), ("operation", job.label()), ("error", label)];
-        self.scope.meter.counter(&metrics::CHANGE_ERRORS, &labels).increment(1);
-    }
-
-    /// The Event for a failure, in the words of csi-resizer. `None` for a write that only has to be repeated.
-    fn warning(&self, now: &Objects, job: Job, error: &ChangeError) -> Option<(&'static str, String)> {
-        let reason = match job {
-            Job::Expand => "VolumeResizeFailed",
-            Job::Modify => "VolumeModifyFailed",
-        };
-        let (volume, driver) = (now.volume_name(), self.scope.driver_name.as_str());
-        let is_plain = matches!(
-            error,
-            AttemptError::Reason(
-                InvalidChange::NoExpansion(_)
-                    | InvalidChange::NoModification(_)
-                    | InvalidChange::NoClass(_)
-                    | InvalidChange::ForeignClass { .. }
-            )
-        );
-        let note = match (error, job) {
-            (AttemptError::Op(_), _) if error.is_of(LOAD_SECRET) => worded(job, volume, driver, &secret_text(error)),
-            (AttemptError::Op(_), Job::Expand) if error.is_of(RECORD_SIZE) && !is_transient(error) => format!(
-                "error updating pv \"{volume}\" by resizer: update capacity of PV {volume} failed: {}",
-                error.message()
-            ),
-            (
-                AttemptError::Op(_)
-                | AttemptError::Unseen(..)
-                | AttemptError::Endless(_)
-                | AttemptError::Reason(InvalidChange::UnseenClass(_) | InvalidChange::Replaced(_)),
-                _,
-            ) => return None,
-            (AttemptError::Reason(_), _) if is_plain => error.message(),
-            (AttemptError::Reason(_) | AttemptError::Driver(_), _) => worded(job, volume, driver, &error.message()),
-        };
-        Some((reason, note))
-    }
+/// Its rows, those that have waited longest first.
+pub(super) fn waiting_rows(cx: &Context) -> Vec<Vec<Cell>> {
+    let now = cx.scope.clock.now();
+    let mut waiting = cx.memory.collect(|memory| memory.waiting.clone());
+    waiting.sort_by_key(|it| it.since);
+    let row = |Waiting { claim, job, reason, since, says }: Waiting| {
+        vec![
+            claim.to_string().into(),
+            job.label().into(),
+            reason.label().into(),
+            now.saturating_duration_since(since).into(),
+            // That a node has to act is no trouble.
+            (reason != Reason::Node).then_some(says).into(),
+        ]
+    };
+    waiting.into_iter().map(row).collect()
 }
 
-fn worded(job: Job, volume: &str, driver: &str, text: &str) -> String {
-    match job {
-        Job::Expand => format!("resize volume \"{volume}\" by resizer \"{driver}\" failed: {text}"),
-        Job::Modify => text.to_owned(),
+/// What is told as soon as a step is done.
+pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
+    let (reason, note, is_repeated) = match answer {
+        Answer::LeftToNode(size) => ("Resizing", beginning(view), view.memory.has_begun(*size)),
+        Answer::Wrote(write) | Answer::WroteBoth(write, ..) => match write {
+            Write::BeginExpansion(begin) => ("Resizing", beginning(view), !begin.is_fresh),
+            Write::LeftToNode { .. } => {
+                ("FileSystemResizeRequired", "Require file system resize of volume on node".to_owned(), false)
+            }
+            Write::Expanded(size) => {
+                info!(size = format_bytes(*size), "expanded");
+                ("VolumeResizeSuccessful", "Resize volume succeeded".to_owned(), false)
+            }
+            Write::BeginModification(class) => {
+                let note =
+                    format!("external resizer is modifying volume {} with vac {class}", view.claim.metadata.name);
+                ("VolumeModify", note, view.begun_name() == Some(class))
+            }
+            Write::Modified(class) => {
+                info!(class, "modified");
+                let name = &view.claim.metadata.name;
+                let note = format!("external resizer modified volume {name} with vac {class} successfully");
+                ("VolumeModifySuccessful", note, false)
+            }
+            Write::Cancel => ("VolumeModifyCanceled", "Cancelled modify.".to_owned(), false),
+            _ => return Vec::new(),
+        },
+        _ => return Vec::new(),
+    };
+    event(view, (EventKind::Normal, reason), note, !is_repeated)
+}
+
+fn beginning(view: &View) -> String {
+    format!("External resizer is resizing volume {}", view.volume_name())
+}
+
+/// What is told of an attempt that began with `first`.
+pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, InvalidChange>, run: &Run<'_>) -> Vec<Telling> {
+    let took = progress.did_something.then(|| Telling::Took(&metrics::CHANGE_DURATION, labels(first), run.age));
+    let ended = match end {
+        End::Settled => did(first, progress),
+        End::Failed(AttemptError::Reason(InvalidChange::Waits { wait, says, warns })) => {
+            let note = if *wait == Wait::Pods { in_use_text(first) } else { says.clone() };
+            if *warns { warning(first, progress, note) } else { Vec::new() }
+        }
+        End::Failed(error) => tell_failure(first, progress, error, run),
+    };
+    took.into_iter().chain(ended).collect()
+}
+
+fn did(first: &View, progress: &Progress) -> Vec<Telling> {
+    let word = match first.job {
+        Job::Expand => "expanded",
+        Job::Modify => "modified",
+    };
+    let did = progress.did_something.then(|| Telling::Did(word, Some(first.name().to_string())));
+    did.into_iter().collect()
+}
+
+fn tell_failure(first: &View, progress: &Progress, error: &ChangeError, run: &Run<'_>) -> Vec<Telling> {
+    if is_expected(error) {
+        debug!(error = error.message(), "looking again");
+    } else {
+        log_failure!(
+            run.failures,
+            run.now,
+            error,
+            {
+                persistent_volume = first.volume_name(),
+                operation = first.job.label(),
+                attempt = run.failed_before + 1,
+            },
+            "attempt failed"
+        );
+    }
+    let labels = [labels(first), vec![("error", error.label().to_owned())]].concat();
+    let counted = vec![Telling::Count(&metrics::CHANGE_ERRORS, labels)];
+    let warned = failure_text(first, progress, error).map(|note| warning(first, progress, note));
+    counted.into_iter().chain(warned.into_iter().flatten()).collect()
+}
+
+/// The driver has refused, and the write to the claim's status failed. An Event reports the refusal; this logs the failed write.
+pub(super) fn log_unrecorded(scope: &TermScope, view: &View, error: &ChangeError) {
+    if is_expected(error) {
+        debug!(error = error.message(), "looking again");
+        return;
+    }
+    log_failure!(
+        scope.failures,
+        scope.clock.now(),
+        error,
+        { persistent_volume = view.volume_name(), operation = view.job.label(), },
+        "the driver has refused, and the claim's status does not say so"
+    );
+}
+
+/// A Warning on the claim: once for each text, where IDs do not count as a difference.
+fn warning(first: &View, progress: &Progress, note: String) -> Vec<Telling> {
+    let reason = match first.job {
+        Job::Expand => "VolumeResizeFailed",
+        Job::Modify => "VolumeModifyFailed",
+    };
+    event(first, (EventKind::Warning, reason), note, progress.is_news)
+}
+
+/// An Event on the claim. One that is no news is written only with `events: all`.
+fn event(view: &View, (kind, reason): (EventKind, &'static str), note: String, is_news: bool) -> Vec<Telling> {
+    let is_due = match view.rules.section.events {
+        EventsMode::All => true,
+        EventsMode::Changes => is_news,
+        EventsMode::None => false,
+    };
+    let on = EventTarget::of(view.claim.as_ref());
+    if is_due { vec![Telling::Event { on, kind, reason, note }] } else { Vec::new() }
+}
+
+/// The text of csi-resizer for a volume that is in use.
+pub(super) fn in_use_text(view: &View) -> String {
+    let (claim, driver) = (view.name(), &view.rules.driver);
+    format!(
+        "Unable to expand {claim} because CSI driver {driver} only supports offline expansion and volume is currently in-use"
+    )
+}
+
+/// The Event's text for a failure, in the words of csi-resizer. `None` for a write that only has to be repeated.
+fn failure_text(first: &View, progress: &Progress, error: &ChangeError) -> Option<String> {
+    let (job, volume) = (first.job, first.volume_name());
+    let worded = |text: String| match job {
+        Job::Expand => format!("resize volume \"{volume}\" by resizer \"{}\" failed: {text}", first.rules.driver),
+        Job::Modify => text,
+    };
+    match error {
+        AttemptError::Op(_) if error.is_of(LOAD_SECRET) => Some(worded(secret_text(error))),
+        AttemptError::Op(_) if error.is_of(RECORD_SIZE) && !is_transient(error) => Some(format!(
+            "error updating pv \"{volume}\" by resizer: update capacity of PV {volume} failed: {}",
+            error.message()
+        )),
+        AttemptError::Op(_)
+        | AttemptError::Unseen(..)
+        | AttemptError::Endless(_)
+        | AttemptError::Reason(InvalidChange::Replaced(_)) => None,
+        AttemptError::Reason(
+            InvalidChange::NoExpansion(_)
+            | InvalidChange::NoModification(_)
+            | InvalidChange::NoClass(_)
+            | InvalidChange::ForeignClass { .. },
+        ) => Some(error.message()),
+        AttemptError::Driver(refusal) if job == Job::Modify && !is_refusal(refusal.code) => {
+            let class = progress.refused.as_ref().map(|refused| refused.asked.as_str()).unwrap_or_default();
+            Some(format!("{}. Still modifying to VAC {class}", error.message()))
+        }
+        AttemptError::Reason(_) | AttemptError::Driver(_) => Some(worded(error.message())),
     }
 }
 
@@ -169,4 +219,8 @@ fn is_transient(error: &ChangeError) -> bool {
 /// Whether the error also happens in a healthy cluster. Such an error is not logged as a failure.
 fn is_expected(error: &ChangeError) -> bool {
     error.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
+}
+
+fn labels(first: &View) -> Labels {
+    vec![("driver_name", first.rules.driver.clone()), ("operation", first.job.label().to_owned())]
 }

@@ -1,6 +1,6 @@
 //! One term of the resizer: its queue, what feeds it, and its tasks.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -9,33 +9,28 @@ use tonic::Code;
 use tracing::{debug, info, info_span};
 
 use crate::cluster::{Cache, Caches, ObjectName, PersistentVolume, PersistentVolumeClaim};
-use crate::csi::Capabilities;
+use crate::csi::{Capabilities, Client};
 use crate::diagnostics::Fact;
 use crate::election::Term;
 use crate::process::ErrorChain;
 use crate::proto::node_service_capability::{self, rpc::Type as NodeRpc};
 use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::report::FailureLog;
 use crate::roles::kit::unknown_values::of_served_volume;
-use crate::roles::kit::{ByUid, Controllers, TermScope, Told, UidSet, UnknownValues, queues, reconcile};
+use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
-use super::NAME;
 use super::config::{PairCalls, ResizerSection};
-use super::context::{Context, HowVolumesGrow, Stores};
-use super::expand::decide::{Expansion, Rules as ExpandRules};
-use super::expand::reconcile::Expansions;
+use super::context::{self, Context, HowVolumesGrow, Stores};
 use super::in_use::{InUse, Wake};
-use super::memory::{Job, WorkKey};
-use super::modify::decide::Rules as ModifyRules;
-use super::modify::reconcile::Modifications;
-use super::names;
-use super::predicates;
+use super::job::{Job, WorkKey};
+use super::reconcile::Changes;
+use super::report;
 use super::triggers::Queue;
-use super::turn::Turns;
 use super::unknown::of_claim;
-use super::waiting::{self, Waiting};
+use super::view::{Expansion, Rules};
+use super::waiting::Reason;
+use super::{NAME, metrics, names, predicates};
 
 /// The pause between two calls of `NodeGetCapabilities`.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
@@ -44,9 +39,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Resizer {
     pub(super) section: ResizerSection,
-    pub(super) stores: Stores,
+    pub(super) caches: context::Caches,
     /// Where pods are watched, if they have to be.
-    pub(super) caches: Caches,
+    pub(super) namespaces: Caches,
 }
 
 impl Role for Resizer {
@@ -58,7 +53,7 @@ impl Role for Resizer {
 impl Resizer {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         // Classes are not waited for: a cluster may lack them, and volumes grow without them.
-        let synced = async { (self.stores.claims.synced().await, self.stores.volumes.synced().await) };
+        let synced = async { (self.caches.claims.synced().await, self.caches.volumes.synced().await) };
         if term.unless_over(synced).await.is_err() {
             return Ok(());
         }
@@ -71,24 +66,15 @@ impl Resizer {
         let mut controllers = Controllers::new(NAME, &role.board, &term);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);
         let cx = Arc::new(self.context(role, &term, &queue, &unknown));
-        info!(expansion = ?cx.expansion.get(), modifies = cx.modify.modifies, "serving claims");
+        info!(expansion = ?cx.expansion.get(), modifies = cx.rules.modifies, "serving claims");
 
-        let (expansions, modifications) =
-            (Arc::new(Expansions(Arc::clone(&cx))), Arc::new(Modifications(Arc::clone(&cx))));
         let subject = {
             let cx = Arc::clone(&cx);
-            move |key: &WorkKey| cx.find(&key.claim).map(|now| now.volume_name().to_owned())
+            move |key: &WorkKey| cx.stores.claims.get(&key.claim)?.spec.volume_name.as_ref().map(ToString::to_string)
         };
-        controllers.handle(&queue, "Claims to expand and modify", subject, move |ticket| match ticket.key().job {
-            Job::Expand => {
-                let expansions = Arc::clone(&expansions);
-                async move { reconcile(expansions.as_ref(), ticket).await }.boxed()
-            }
-            Job::Modify => {
-                let modifications = Arc::clone(&modifications);
-                async move { reconcile(modifications.as_ref(), ticket).await }.boxed()
-            }
-        });
+        controllers.follow(&cx.stores.claims);
+        controllers.follow(&cx.stores.volumes);
+        controllers.drive(&queue, "Claims to expand and modify", subject, Changes(Arc::clone(&cx)));
         let queue = Queue(queue);
         queue.follow(&cx, &mut controllers);
         look_for_unknown_values(&cx, &unknown, &mut controllers);
@@ -99,7 +85,7 @@ impl Resizer {
         if cx.expansion.get() == Expansion::Unknown {
             controllers.task("node-service", ask_node_service(Arc::clone(&cx), queue.clone()));
         }
-        if let Some(classes) = cx.stores.classes.clone() {
+        if let Some(classes) = cx.classes.clone() {
             let (queue, cx) = (queue.clone(), Arc::clone(&cx));
             controllers.task("classes", async move {
                 classes.synced().await;
@@ -111,7 +97,7 @@ impl Resizer {
         }
         show(role, &cx, &mut controllers);
         let served = controllers.serve().await;
-        cx.waiting.retire();
+        cx.memory.end();
         served
     }
 
@@ -131,40 +117,36 @@ impl Resizer {
             PairCalls::Always => true,
             PairCalls::Never => false,
         };
+        let rules = Rules {
+            driver: driver.clone(),
+            section: section.clone(),
+            multi_writer: capabilities.single_node_multi_writer(),
+            modifies,
+            pairs,
+        };
+        let waiting = {
+            let (meter, driver) = (role.meter.clone(), driver.clone());
+            move |reason: &'static str, count: usize| {
+                let labels = [("driver_name", driver.as_str()), ("reason", reason)];
+                #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 claims")]
+                meter.gauge(&metrics::CLAIMS_WAITING, &labels).set(count as f64);
+            }
+        };
+        let memory = Arc::new(Memory::counting(&Reason::LABELS, waiting));
         Context {
             scope: TermScope::with_timeout(NAME, role, term, section.timeout).with_events(section.events),
-            section: section.clone(),
-            stores: self.stores.clone(),
-            expand: ExpandRules {
-                driver: driver.clone(),
-                multi_writer: capabilities.single_node_multi_writer(),
-                annotates: section.annotate_pre_resize,
-                infeasible_pause: section.retry.infeasible,
-            },
-            modify: ModifyRules {
-                driver: driver.clone(),
-                modifies,
-                tells_names: section.extra_modify_metadata,
-                infeasible_pause: section.retry.infeasible,
-            },
+            rules: Arc::new(rules),
+            stores: Stores { claims: Store::of(&self.caches.claims), volumes: Store::of(&self.caches.volumes) },
+            classes: self.caches.classes.clone(),
             expansion: HowVolumesGrow::new(expansion(capabilities)),
-            turns: Turns::new(pairs),
-            in_use: InUse::new(self.caches.clone(), self.wake(queue), Arc::clone(unknown)),
-            expanded: ByUid::default(),
-            modified: ByUid::default(),
-            calls: Mutex::default(),
-            missing: ByUid::default(),
-            node_retries: ByUid::default(),
-            confirmed: UidSet::default(),
-            told: Told::default(),
-            waiting: Waiting::new(role.meter.clone(), driver.clone(), role.clock),
-            failures: FailureLog::default(),
+            in_use: InUse::new(self.namespaces.clone(), Arc::clone(&memory), self.wake(queue), Arc::clone(unknown)),
+            memory,
         }
     }
 
     /// Wakes the expansion of a claim whose volume no pod uses any more.
     fn wake(&self, queue: &WorkQueue<WorkKey>) -> Wake {
-        let (queue, claims) = (queue.clone(), self.stores.claims.clone());
+        let (queue, claims) = (queue.clone(), self.caches.claims.clone());
         Arc::new(move |name: &ObjectName| {
             let Some(claim) = claims.get(name) else { return };
             let epoch = predicates::epoch(&claim, Job::Expand);
@@ -185,8 +167,9 @@ fn expansion(capabilities: &Capabilities) -> Expansion {
 
 /// Asks the Node service whether nodes expand volumes alone. If the controller's socket has no Node service, they do not.
 async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
-    while let Ok(client) = cx.scope.driver.use_now() {
-        let found = match client.node_get_capabilities(NodeGetCapabilitiesRequest {}).await {
+    let ask = async |driver: Client| driver.node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
+    while let Ok(answer) = cx.scope.ask(ask).await {
+        let found = match answer {
             Ok(answer) if expands(&answer) => Expansion::Node,
             Ok(_) => Expansion::None,
             Err(error) if error.code == Code::Unimplemented => Expansion::None,
@@ -217,15 +200,11 @@ fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, cont
     let driver = &cx.scope.driver_name;
     let find = {
         let cx = Arc::clone(cx);
-        move |claim: &PersistentVolumeClaim| {
-            let volume = claim.spec.volume_name.as_deref();
-            let volume = volume.and_then(|name| cx.stores.volumes.get(&ObjectName::cluster(name)));
-            of_claim(claim, volume.as_deref(), &cx.scope.driver_name)
-        }
+        move |claim: &PersistentVolumeClaim| of_claim(claim, cx.volume_of(claim).as_deref(), &cx.scope.driver_name)
     };
-    controllers.on(&cx.stores.claims, unknown.of(find.clone()));
+    controllers.on_store(&cx.stores.claims, unknown.of(find.clone()));
     let (cx_of_volumes, values) = (Arc::clone(cx), Arc::clone(unknown));
-    controllers.on(&cx.stores.volumes, move |change| {
+    controllers.on_store(&cx.stores.volumes, move |change| {
         let Some(bound) = change.new.as_ref().and_then(|volume| volume.spec.claim_ref.as_deref()) else { return };
         let name = ObjectName::namespaced(&bound.namespace, &bound.name);
         if predicates::volume_turns(change)
@@ -238,7 +217,7 @@ fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, cont
     let of_volume = move |volume: &PersistentVolume| {
         if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
     };
-    controllers.on(&cx.stores.volumes, unknown.of(of_volume));
+    controllers.on_store(&cx.stores.volumes, unknown.of(of_volume));
 }
 
 /// The role's part of the status page.
@@ -252,25 +231,22 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
                 Expansion::None => "not supported by the driver",
                 Expansion::Unknown => "not known yet: the driver's node service has not answered",
             };
-            let classes = cx.stores.classes.as_ref();
-            let modification = if !cx.section.modify {
+            let classes = cx.classes.as_ref();
+            let modification = if !cx.rules.section.modify {
                 "off: roles.resizer.modify".to_owned()
-            } else if !cx.modify.modifies {
+            } else if !cx.rules.modifies {
                 "not supported by the driver".to_owned()
             } else if let Some(missing) = classes.and_then(Cache::missing) {
                 format!("idle: {missing}")
             } else {
                 "on".to_owned()
             };
-            let paired = if cx.turns.pairs() { "sent together" } else { "one after the other" };
+            let paired = if cx.rules.pairs { "sent together" } else { "one after the other" };
             let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
             vec![fact("expansion", expansion), fact("modification", &modification), fact("calls of one claim", paired)]
         }
     };
     controllers.show(role.board.facts(NAME, facts));
-    let rows = {
-        let cx = Arc::clone(cx);
-        move || cx.waiting.rows()
-    };
-    controllers.show(role.board.table(NAME, &waiting::TABLE, rows));
+    let cx = Arc::clone(cx);
+    controllers.show_table(&report::WAITING, move || report::waiting_rows(&cx));
 }

@@ -6,9 +6,10 @@ use crate::cluster::{BY_ATTRIBUTES_CLASS, Change, ObjectName, PersistentVolume, 
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::Controllers;
 
-use super::context::{Context, Objects};
-use super::memory::{Job, WorkKey};
+use super::context::Context;
+use super::job::{Job, WorkKey};
 use super::predicates;
+use super::progress;
 
 /// The only lane.
 const ONLY_LANE: usize = 0;
@@ -20,21 +21,21 @@ pub(super) struct Queue(pub(super) WorkQueue<WorkKey>);
 impl Queue {
     /// Feeds the queue from the caches, beginning with the objects that they have already.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
-        controllers.on(&cx.stores.claims, {
+        controllers.on_store(&cx.stores.claims, {
             let (queue, cx) = (self.clone(), Arc::clone(cx));
             move |change| queue.on_claim(change, &cx)
         });
-        controllers.on(&cx.stores.volumes, {
+        controllers.on_store(&cx.stores.volumes, {
             let (queue, cx) = (self.clone(), Arc::clone(cx));
             move |change| queue.on_volume(change, &cx)
         });
-        if let Some(classes) = &cx.stores.classes {
+        if let Some(classes) = &cx.classes {
             controllers.on(classes, {
                 let (queue, cx) = (self.clone(), Arc::clone(cx));
                 move |change| {
                     let Some(class) = predicates::class_appears(change) else { return };
                     for claim in cx.stores.claims.find(BY_ATTRIBUTES_CLASS, class) {
-                        queue.wake(&cx.about(claim), Job::Modify, Cause::Changed, &cx);
+                        queue.wake(&claim, &[Job::Modify], Cause::Changed, &cx);
                     }
                 }
             });
@@ -47,13 +48,12 @@ impl Queue {
         {
             self.forget(old, cx);
         }
-        let Some(new) = &change.new else { return };
-        let now = cx.about(Arc::clone(new));
-        for job in predicates::order(new) {
-            if change.old.as_deref().is_none_or(|old| predicates::is_turned(old, new, job)) {
-                self.wake(&now, job, Cause::Changed, cx);
-            }
+        if let Some(new) = &change.new {
+            let is_turned = |job: &Job| change.old.as_deref().is_none_or(|old| predicates::is_turned(old, new, *job));
+            let turned: Vec<Job> = Job::ALL.into_iter().filter(is_turned).collect();
+            self.wake(new, &turned, Cause::Changed, cx);
         }
+        cx.in_use.sweep();
     }
 
     fn on_volume(&self, change: &Change<PersistentVolume>, cx: &Context) {
@@ -63,44 +63,36 @@ impl Queue {
         let Some(bound) = change.new.as_ref().and_then(|volume| volume.spec.claim_ref.as_deref()) else { return };
         let name = ObjectName::namespaced(&bound.namespace, &bound.name);
         let Some(claim) = cx.stores.claims.get(&name) else { return };
-        let now = cx.about(claim);
-        for job in predicates::order(&now.claim) {
-            self.wake(&now, job, Cause::Changed, cx);
-        }
+        self.wake(&claim, &Job::ALL, Cause::Changed, cx);
     }
 
-    /// Adds the job if there is work. Otherwise forgets its failures, and that it waits.
-    fn wake(&self, now: &Objects, job: Job, cause: Cause, cx: &Context) {
-        let key = WorkKey { claim: now.name(), job };
-        let (volume, driver) = (now.volume.as_deref(), cx.scope.driver_name.as_str());
-        if predicates::wants(&now.claim, volume, job, driver, cx.expansion.get()) {
-            let epoch = predicates::epoch(&now.claim, job);
-            self.0.add(key, Activation { cause, lane: ONLY_LANE, epoch });
-        } else {
-            self.0.forget(&key);
-            cx.report_settled(now.uid(), job);
+    /// Adds those of these jobs for which there is work. Otherwise a change ends the job's failures, and that it waits.
+    fn wake(&self, claim: &PersistentVolumeClaim, jobs: &[Job], cause: Cause, cx: &Context) {
+        let volume = cx.volume_of(claim);
+        for job in predicates::order(claim).into_iter().filter(|job| jobs.contains(job)) {
+            let key = WorkKey { claim: ObjectName::of(claim), job };
+            if cx.wants(claim, volume.as_deref(), job) {
+                let epoch = predicates::epoch(claim, job);
+                self.0.add(key, Activation { cause, lane: ONLY_LANE, epoch });
+            } else if cause == Cause::Changed {
+                self.0.forget(&key);
+                cx.memory.change(&job.id(&claim.metadata.uid), progress::Memory::settled);
+            }
         }
     }
 
     /// The claim is gone: forgets everything about it.
     fn forget(&self, claim: &PersistentVolumeClaim, cx: &Context) {
-        let name = ObjectName::of(claim);
         for job in Job::ALL {
-            self.0.forget(&WorkKey { claim: name.clone(), job });
+            self.0.forget(&WorkKey { claim: ObjectName::of(claim), job });
+            cx.memory.forget(&job.id(&claim.metadata.uid));
         }
-        cx.forget(&name, &claim.metadata.uid);
     }
 
     /// Wakes these jobs of every claim whose volume is not as the claim requests, in case a change was missed.
     pub(super) fn look_at_all(&self, cx: &Context, jobs: &[Job], cause: Cause) {
         for claim in cx.stores.claims.all() {
-            let now = cx.about(claim);
-            let (volume, driver) = (now.volume.as_deref(), cx.scope.driver_name.as_str());
-            for job in predicates::order(&now.claim).into_iter().filter(|job| jobs.contains(job)) {
-                if predicates::wants(&now.claim, volume, job, driver, cx.expansion.get()) {
-                    self.wake(&now, job, cause, cx);
-                }
-            }
+            self.wake(&claim, jobs, cause, cx);
         }
     }
 }

@@ -293,16 +293,6 @@ const CIRCLES_OF_FOLDERS: &[&[&str]] = &[
         "roles/provisioner/parameters",
         "roles/provisioner/sources",
     ],
-    // Until expanding and modifying are one reconciler.
-    &[
-        "roles/resizer/attempt.rs",
-        "roles/resizer/context.rs",
-        "roles/resizer/expand",
-        "roles/resizer/in_use.rs",
-        "roles/resizer/modify",
-        "roles/resizer/objects.rs",
-        "roles/resizer/predicates.rs",
-    ],
 ];
 
 #[test]

@@ -4,24 +4,7 @@ use crate::cluster::quantity::{bytes, format_bytes};
 use crate::cluster::{ClaimResize, PersistentVolumeClaim, SmolStr};
 use crate::roles::resizer::claim::{ResizeState, Sizes, status};
 use crate::roles::resizer::names;
-
-/// The changes of the claim's status. It has only what differs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is one change of the status")]
-pub struct Begin {
-    /// The requested size, as the user has written it: it becomes A.
-    pub allocated: Option<SmolStr>,
-    /// St becomes `ControllerResizeInProgress`.
-    pub sets_state: bool,
-    /// A node may have to act again.
-    pub drops_not_required: bool,
-    /// The condition `Resizing` appears, or gets the time of a call that repeats one whose refusal the claim tells.
-    pub sets_resizing: bool,
-    /// The conditions of an earlier expansion.
-    pub removes: Vec<&'static str>,
-    /// Another size than before.
-    pub is_fresh: bool,
-}
+use crate::roles::resizer::step::Begin;
 
 /// What must be written before the driver is called with `size`. `None`: the status says it already. `says_failed`: it says that the last
 /// call was refused, so it must say that the next one runs.

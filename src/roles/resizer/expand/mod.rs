@@ -1,10 +1,8 @@
 //! Makes the volume of a claim larger: resizer spec 3.
 
 pub mod begin;
-pub mod decide;
+pub mod policy;
 #[cfg(test)]
-mod decide_tests;
-mod perform;
-pub mod reconcile;
+mod policy_tests;
 pub mod target;
-mod writes;
+pub(super) mod writes;

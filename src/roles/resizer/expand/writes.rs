@@ -12,10 +12,10 @@ use crate::cluster::quantity::format_bytes;
 use crate::cluster::{Patch, PersistentVolume, PersistentVolumeClaim, SmolStr};
 use crate::roles::kit::report::gist;
 use crate::roles::resizer::claim::status;
+use crate::roles::resizer::error::is_infeasible_expansion;
 use crate::roles::resizer::names;
-
-use super::begin::Begin;
-use super::decide::{Refused, is_infeasible};
+use crate::roles::resizer::progress::Refused;
+use crate::roles::resizer::step::Begin;
 
 const STATE: [&str; 3] = ["status", "allocatedResourceStatuses", "storage"];
 const ALLOCATED: [&str; 3] = ["status", "allocatedResources", "storage"];
@@ -28,7 +28,7 @@ const CONDITIONS: [&str; 4] =
     [names::CONTROLLER_RESIZE_ERROR, names::NODE_RESIZE_ERROR, names::RESIZING, names::FILE_SYSTEM_RESIZE_PENDING];
 
 /// The claim's status says that the expansion has begun.
-pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp) -> Option<Patch> {
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version);
     if begin.drops_not_required {
         patch = patch.remove(&NOT_REQUIRED);
@@ -50,7 +50,7 @@ pub(super) fn begun(claim: &PersistentVolumeClaim, begin: &Begin, now: Timestamp
 }
 
 /// The size of the PersistentVolume, and the annotation with the size that the claim had `before`.
-pub(super) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) -> Option<Patch> {
+pub(in crate::roles::resizer) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) -> Option<Patch> {
     let patch = StrategicPatch::of(&volume.metadata, Guard::Version);
     let patch = patch.set(&["spec", "capacity", "storage"], format_bytes(size));
     match before {
@@ -61,12 +61,16 @@ pub(super) fn size(volume: &PersistentVolume, size: i64, before: Option<i64>) ->
 }
 
 /// The annotation with the size before the expansion is removed.
-pub(super) fn note_removed(volume: &PersistentVolume) -> Option<Patch> {
+pub(in crate::roles::resizer) fn note_removed(volume: &PersistentVolume) -> Option<Patch> {
     StrategicPatch::of(&volume.metadata, Guard::Uid).remove(&NOTE).into_patch()
 }
 
 /// A node has to act. `begun`: the size that a driver that only expands on nodes has to reach.
-pub(super) fn left_to_node(claim: &PersistentVolumeClaim, begun: Option<i64>, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn left_to_node(
+    claim: &PersistentVolumeClaim,
+    begun: Option<i64>,
+    now: Timestamp,
+) -> Option<Patch> {
     let mut patch = StrategicPatch::of(&claim.metadata, Guard::Version).set(&STATE, names::NODE_RESIZE_PENDING);
     if let Some(begun) = begun {
         patch = patch.set(&ALLOCATED, words(claim, begun));
@@ -86,7 +90,7 @@ pub(super) fn left_to_node(claim: &PersistentVolumeClaim, begun: Option<i64>, no
 }
 
 /// The claim has its size, and no node has to act.
-pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
+pub(in crate::roles::resizer) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
     let patch = StrategicPatch::of(&claim.metadata, Guard::Version)
         .set(&["status", "capacity", "storage"], format_bytes(size))
         .remove(&STATE)
@@ -96,10 +100,14 @@ pub(super) fn done(claim: &PersistentVolumeClaim, size: i64) -> Option<Patch> {
 
 /// How the call has ended. `None`: the claim says so already, but for the time and for IDs in the text. The patch does not depend on the
 /// claim's version, but on its uid.
-pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn refused(
+    claim: &PersistentVolumeClaim,
+    refused: &Refused,
+    now: Timestamp,
+) -> Option<Patch> {
     let held = status(claim);
     let was_infeasible = held.allocated_status.as_deref() == Some(names::CONTROLLER_RESIZE_INFEASIBLE);
-    let state = match (was_infeasible, is_infeasible(refused)) {
+    let state = match (was_infeasible, is_infeasible_expansion(refused.error.code)) {
         (false, true) => Some(names::CONTROLLER_RESIZE_INFEASIBLE),
         (true, false) => Some(names::CONTROLLER_RESIZE_IN_PROGRESS),
         (true, true) | (false, false) => None,

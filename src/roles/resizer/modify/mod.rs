@@ -1,8 +1,6 @@
 //! Changes the attributes of a claim's volume: resizer spec 4.
 
-pub mod decide;
+pub mod policy;
 #[cfg(test)]
-mod decide_tests;
-mod perform;
-pub mod reconcile;
-mod writes;
+mod policy_tests;
+pub(super) mod writes;

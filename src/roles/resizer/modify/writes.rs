@@ -9,13 +9,12 @@ use crate::roles::kit::report::gist;
 use crate::roles::resizer::claim::{failed_text, status};
 use crate::roles::resizer::error::{is_infeasible_modification, is_refusal};
 use crate::roles::resizer::names;
-
-use super::decide::Refused;
+use crate::roles::resizer::progress::Refused;
 
 const MODIFY: [&str; 2] = ["status", "modifyVolumeStatus"];
 
 /// The claim's status says that the modification to `class` has begun.
-pub(super) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) -> Option<Patch> {
     let is_other = status(claim).modify.as_ref().is_none_or(|modify| modify.target.as_deref() != Some(class));
     let error = status(claim).condition(names::MODIFY_VOLUME_ERROR);
     let message = format!("Modifying volume to \"{class}\" is in progress.");
@@ -30,13 +29,18 @@ pub(super) fn begun(claim: &PersistentVolumeClaim, class: &str, now: Timestamp) 
 }
 
 /// The claim's class is missing. The class that was begun before stays in the status.
-pub(super) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
+pub(in crate::roles::resizer) fn pending(claim: &PersistentVolumeClaim) -> Option<Patch> {
     let state = [MODIFY[0], MODIFY[1], "status"];
     StrategicPatch::of(&claim.metadata, Guard::Version).set(&state, names::PENDING).into_patch()
 }
 
 /// The class is another driver's. Nothing is being modified.
-pub(super) fn foreign(claim: &PersistentVolumeClaim, class: &str, message: &str, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn foreign(
+    claim: &PersistentVolumeClaim,
+    class: &str,
+    message: &str,
+    now: Timestamp,
+) -> Option<Patch> {
     let patch = StrategicPatch::of(&claim.metadata, Guard::Version)
         .set(&MODIFY, state(names::INFEASIBLE, class))
         .set_condition(&condition(claim, names::MODIFY_VOLUME_ERROR, names::FOREIGN_CLASS, message, now));
@@ -45,7 +49,11 @@ pub(super) fn foreign(claim: &PersistentVolumeClaim, class: &str, message: &str,
 }
 
 /// Why the driver has refused. `None`: the claim says so already, but for the time and for IDs in the text.
-pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Timestamp) -> Option<Patch> {
+pub(in crate::roles::resizer) fn refused(
+    claim: &PersistentVolumeClaim,
+    refused: &Refused,
+    now: Timestamp,
+) -> Option<Patch> {
     let code = refused.error.code;
     let to = if is_infeasible_modification(code) { names::INFEASIBLE } else { names::IN_PROGRESS };
     let class = &refused.asked;
@@ -72,12 +80,12 @@ pub(super) fn refused(claim: &PersistentVolumeClaim, refused: &Refused, now: Tim
 }
 
 /// The class of the PersistentVolume.
-pub(super) fn class(volume: &PersistentVolume, class: &str) -> Option<Patch> {
+pub(in crate::roles::resizer) fn class(volume: &PersistentVolume, class: &str) -> Option<Patch> {
     StrategicPatch::of(&volume.metadata, Guard::Uid).set(&["spec", "volumeAttributesClassName"], class).into_patch()
 }
 
 /// The claim has its class.
-pub(super) fn done(claim: &PersistentVolumeClaim, class: &str) -> Option<Patch> {
+pub(in crate::roles::resizer) fn done(claim: &PersistentVolumeClaim, class: &str) -> Option<Patch> {
     StrategicPatch::of(&claim.metadata, Guard::Version)
         .remove(&MODIFY)
         .set(&["status", "currentVolumeAttributesClassName"], class)
@@ -87,7 +95,7 @@ pub(super) fn done(claim: &PersistentVolumeClaim, class: &str) -> Option<Patch> 
 }
 
 /// Nothing is being modified any more.
-pub(super) fn cancelled(claim: &PersistentVolumeClaim) -> Option<Patch> {
+pub(in crate::roles::resizer) fn cancelled(claim: &PersistentVolumeClaim) -> Option<Patch> {
     let error = status(claim).condition(names::MODIFY_VOLUME_ERROR);
     let patch = StrategicPatch::of(&claim.metadata, Guard::Uid).remove_condition(names::MODIFYING_VOLUME);
     let is_foreign = error.is_some_and(|error| error.reason == names::FOREIGN_CLASS);

@@ -1,19 +1,23 @@
 //! Tables of the decision on modifications.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::decide::{Class, Progress, Refused, Rules, Step, View, Wait, next_step};
+use super::policy::next_step;
 use super::writes;
 use crate::cluster::{Patch, VolumeAttributesClass};
 use crate::csi::RpcError;
 use crate::roles::kit::fixtures::merged;
-use crate::roles::resizer::error::InvalidChange;
-use crate::roles::resizer::fixtures::{DRIVER, claim, volume};
-use crate::roles::resizer::memory::LastCall;
+use crate::roles::resizer::error::{InvalidChange, Wait};
+use crate::roles::resizer::fixtures::{DRIVER, claim, progress, rules, view, volume};
+use crate::roles::resizer::job::Job;
 use crate::roles::resizer::names;
+use crate::roles::resizer::progress::{LastCall, Progress, Refused};
+use crate::roles::resizer::step::{Step, Write};
+use crate::roles::resizer::view::{Class, Rules};
 
 /// What one decision is made from, and changed by a test.
 struct Case {
@@ -47,13 +51,8 @@ fn case(wanted: Option<&str>, state: Option<&str>, target: Option<&str>) -> Case
         last_call: LastCall::Earlier,
         gives_up_begun: false,
         is_confirmed: true,
-        rules: Rules {
-            driver: DRIVER.to_owned(),
-            modifies: true,
-            tells_names: false,
-            infeasible_pause: Duration::from_secs(300),
-        },
-        progress: Progress { has_turn: true, ..Progress::default() },
+        rules: rules(),
+        progress: progress(Job::Modify),
     }
 }
 
@@ -64,25 +63,20 @@ impl Case {
     }
 
     fn step(&self) -> Step {
-        let (claim, volume) = (claim(self.claim.clone()), volume(self.volume.clone()));
         let find = |name: Option<&str>| match self.classes.iter().find(|it| Some(&*it.metadata.name) == name) {
             _ if self.is_hidden => Class::Unknown,
-            Some(class) => Class::Known(class),
+            Some(class) => Class::Known(Arc::new(class.clone())),
             None => Class::Missing,
         };
-        let resize = claim.status.resize.as_ref().unwrap();
-        next_step(&View {
-            claim: &claim,
-            volume: Some(&volume),
-            wanted: find(claim.spec.volume_attributes_class_name.as_deref()),
-            begun: find(resize.modify.as_ref().and_then(|modify| modify.target.as_deref())),
-            last_call: self.last_call,
-            gives_up_begun: self.gives_up_begun,
-            is_confirmed: self.is_confirmed,
-            now: "2026-01-01T00:10:00Z".parse().unwrap(),
-            rules: &self.rules,
-            progress: &self.progress,
-        })
+        let mut view = view(Job::Modify, claim(self.claim.clone()), Some(volume(self.volume.clone())));
+        view.rules = Arc::new(self.rules.clone());
+        view.wanted = find(view.claim.spec.volume_attributes_class_name.as_deref());
+        view.begun = find(view.begun_name());
+        view.is_confirmed = self.is_confirmed;
+        view.memory.last_call = self.last_call;
+        let missing = view.begun_name().filter(|_| self.gives_up_begun).map(str::to_owned);
+        view.memory.missing = missing.map(|class| (class, view.at - self.rules.section.retry.max));
+        next_step(&view, &self.progress)
     }
 }
 
@@ -105,14 +99,14 @@ fn ended(word: &str, reason: &str) -> Value {
 
 #[test]
 fn every_row_of_the_table() {
-    let begin = |class: &str| Step::Begin(class.to_owned());
+    let begin = |class: &str| Step::Write(Write::BeginModification(class.to_owned()));
     let in_progress = Some(names::IN_PROGRESS);
     let infeasible = Some(names::INFEASIBLE);
     let refused = LastCall::Refused("2026-01-01T00:00:00Z".parse().unwrap());
     for (row, case, expected) in [
         ("2", case(Some("a"), None, None), Step::Settled),
         ("3", case(None, Some(names::PENDING), None), Step::Settled),
-        ("3 (Z42)", case(None, Some(names::INFEASIBLE), Some("b")).with(told()), Step::Cancel),
+        ("3 (Z42)", case(None, Some(names::INFEASIBLE), Some("b")).with(told()), Step::Write(Write::Cancel)),
         ("4 uncertain (Z43, Z44)", case(Some("c"), in_progress, Some("b")), begin("b")),
         ("4 rolled back", Case { last_call: refused, ..case(None, in_progress, Some("b")) }, begin("b")),
         ("6", case(Some("b"), None, None), begin("b")),
@@ -141,9 +135,13 @@ fn every_row_of_the_table() {
 #[test]
 fn a_modify_state_that_is_not_known_begins_the_modification_anew_or_ends_if_nothing_is_wanted() {
     for state in ["Failed", "inprogress", ""] {
-        assert_eq!(case(Some("b"), Some(state), Some("b")).step(), Step::Begin("b".to_owned()), "{state:?}");
+        assert_eq!(
+            case(Some("b"), Some(state), Some("b")).step(),
+            Step::Write(Write::BeginModification("b".to_owned())),
+            "{state:?}"
+        );
         assert_eq!(case(None, Some(state), Some("b")).step(), Step::Settled, "{state:?}");
-        assert_eq!(case(None, Some(state), Some("b")).with(told()).step(), Step::Cancel, "{state:?}");
+        assert_eq!(case(None, Some(state), Some("b")).with(told()).step(), Step::Write(Write::Cancel), "{state:?}");
     }
 }
 
@@ -153,12 +151,10 @@ fn z38_a_class_that_is_missing_is_looked_up_once_and_then_waited_for() {
     assert_eq!(missing.step(), Step::LookUp("gold".to_owned()));
     missing.progress.is_looked_up = true;
     let reason = InvalidChange::NoClass("gold".to_owned());
-    assert_eq!(missing.step(), Step::RecordPending(reason.clone()));
-    missing.progress.has_turn = false;
-    assert_eq!(missing.step(), Step::TakeTurn("handle-1".to_owned()));
+    assert_eq!(missing.step(), Step::Write(Write::Pending));
     let mut pending = case(Some("gold"), Some(names::PENDING), None);
     pending.progress.is_looked_up = true;
-    assert_eq!(pending.step(), Step::Wait(Wait::Class(reason)), "no second write");
+    assert_eq!(pending.step(), Step::Wait(Wait::Class(Box::new(reason))), "no second write");
     let hidden = Case { is_hidden: true, ..case(Some("b"), None, None) };
     assert_eq!(hidden.step(), Step::Wait(Wait::Classes), "Z47");
 }
@@ -187,29 +183,35 @@ fn z48_the_class_of_another_driver_is_never_sent_to_ours_and_the_claim_says_so()
         ("the driver has refused it", case(Some("b"), infeasible, Some("b")).with(theirs())),
         ("it may be running, and nothing is wanted", case(None, in_progress, Some("b"))),
     ] {
-        let (mut case, text) = with_foreign_b(of);
+        let (case, text) = with_foreign_b(of);
         assert!(
-            matches!(case.step(), Step::RecordForeign(class, why) if class == "b" && why.to_string() == text),
+            matches!(case.step(), Step::Write(Write::Foreign(class, why)) if class == "b" && why.to_string() == text),
             "{what}"
         );
-        case.progress.has_turn = false;
-        assert!(matches!(case.step(), Step::TakeTurn(_)), "{what}");
     }
     let told = |wanted| {
         let (case, text) = with_foreign_b(case(wanted, infeasible, Some("b")));
         Case { last_call: refused, ..case.with(said("ForeignClass", &text)) }
     };
     assert!(matches!(told(Some("b")).step(), Step::Wait(Wait::Class(_))), "once");
-    assert_eq!(told(Some("c")).step(), Step::Begin("c".to_owned()), "a good one, at once");
-    assert_eq!(told(None).step(), Step::Cancel, "a first class that is taken back");
+    assert_eq!(told(Some("c")).step(), Step::Write(Write::BeginModification("c".to_owned())), "a good one, at once");
+    assert_eq!(told(None).step(), Step::Write(Write::Cancel), "a first class that is taken back");
     let anew = Case { classes: vec![class("b", DRIVER)], ..told(Some("b")) };
-    assert_eq!(anew.step(), Step::Begin("b".to_owned()), "a class of ours under that name, at once");
+    assert_eq!(
+        anew.step(),
+        Step::Write(Write::BeginModification("b".to_owned())),
+        "a class of ours under that name, at once"
+    );
     let gone = Case { classes: Vec::new(), ..told(Some("b")) };
     assert_eq!(gone.step(), Step::LookUp("b".to_owned()));
     let (left, _) = with_foreign_b(case(Some("c"), in_progress, Some("b")));
-    assert_eq!(left.step(), Step::Begin("c".to_owned()), "it can't be repeated, so it is not waited for");
+    assert_eq!(
+        left.step(),
+        Step::Write(Write::BeginModification("c".to_owned())),
+        "it can't be repeated, so it is not waited for"
+    );
     let (open, _) = with_foreign_b(case(Some("b"), in_progress, Some("c")));
-    assert_eq!(open.step(), Step::Begin("c".to_owned()), "what may be running comes first");
+    assert_eq!(open.step(), Step::Write(Write::BeginModification("c".to_owned())), "what may be running comes first");
 }
 
 /// Which conditions a write leaves, removes or sets.
@@ -247,7 +249,7 @@ fn a_class_that_was_begun_and_is_gone_is_given_up_only_after_long() {
     gone.progress.is_looked_up = true;
     assert_eq!(gone.step(), Step::Refuse(InvalidChange::NoClass("x".to_owned())));
     gone.gives_up_begun = true;
-    assert_eq!(gone.step(), Step::Begin("c".to_owned()));
+    assert_eq!(gone.step(), Step::Write(Write::BeginModification("c".to_owned())));
     let mut unwanted = case(None, Some(names::IN_PROGRESS), Some("x"));
     unwanted.progress.is_looked_up = true;
     unwanted.gives_up_begun = true;
@@ -259,7 +261,7 @@ fn z40_an_infeasible_class_waits_out_its_pause() {
     let error = json!({ "status": { "conditions": [{ "type": "ModifyVolumeError", "status": "True",
         "lastProbeTime": "2026-01-01T00:09:00Z", "lastTransitionTime": "2025-12-31T00:00:00Z" }] } });
     let infeasible = case(Some("b"), Some(names::INFEASIBLE), Some("b"));
-    assert_eq!(infeasible.step(), Step::Begin("b".to_owned()), "nothing says since when");
+    assert_eq!(infeasible.step(), Step::Write(Write::BeginModification("b".to_owned())), "nothing says since when");
     let waits = case(Some("b"), Some(names::INFEASIBLE), Some("b")).with(error);
     assert_eq!(waits.step(), Step::Wait(Wait::Infeasible(Duration::from_secs(240))));
     let again = Case { last_call: LastCall::Refused("2026-01-01T00:09:30Z".parse().unwrap()), ..waits };
@@ -271,7 +273,7 @@ fn z40_an_infeasible_class_waits_out_its_pause() {
 fn z14_a_class_that_was_refused_is_marked_again_before_the_driver_is_asked_again() {
     let told =
         |state: &str, word: &str, reason: &str| case(Some("b"), Some(state), Some("b")).with(ended(word, reason));
-    let is_marked = |case: &Case| case.step() == Step::Begin("b".to_owned());
+    let is_marked = |case: &Case| case.step() == Step::Write(Write::BeginModification("b".to_owned()));
     assert!(is_marked(&told(names::INFEASIBLE, "failed", "InvalidArgument")));
     assert!(is_marked(&told(names::IN_PROGRESS, "failed", "Internal")));
     assert!(is_marked(&told(names::PENDING, "is", "")));
@@ -295,6 +297,7 @@ fn how_a_modification_has_ended_is_written_once() {
     let refused = |code: Code, message: &str| Refused {
         asked: "b".to_owned(),
         error: RpcError { method: "/x/Y", code, message: message.to_owned() },
+        is_infeasible: false,
         is_recorded: false,
     };
     let said = |state: &str, ended: &str, reason: &str| {
@@ -345,7 +348,7 @@ fn z45_z46_a_modification_is_prepared_in_order() {
         step => vec![format!("{step:?}")],
     };
     assert_eq!(parameters(&ready), ["iops=b"]);
-    ready.rules.tells_names = true;
+    ready.rules.section.extra_modify_metadata = true;
     assert_eq!(
         parameters(&ready),
         [
@@ -363,12 +366,12 @@ fn z45_z46_a_modification_is_prepared_in_order() {
 fn i7_an_answer_is_recorded_on_the_volume_first_and_then_on_the_claim() {
     let answered = || {
         let mut case = case(Some("c"), Some(names::IN_PROGRESS), Some("b")).with(told());
-        case.progress.answer = Some("b".to_owned());
+        case.progress.modified = Some("b".to_owned());
         case
     };
-    assert_eq!(answered().step(), Step::RecordClass("b".to_owned()));
+    assert_eq!(answered().step(), Step::Write(Write::Class("b".to_owned())));
     let written = Case { volume: json!({ "spec": { "volumeAttributesClassName": "b" } }), ..answered() };
-    assert_eq!(written.step(), Step::RecordModified("b".to_owned()));
+    assert_eq!(written.step(), Step::Write(Write::Modified("b".to_owned())));
     let other =
         answered().with(json!({ "status": { "modifyVolumeStatus": { "targetVolumeAttributesClassName": "c" } } }));
     assert_eq!(other.step(), Step::DropAnswer);
@@ -379,11 +382,11 @@ fn every_refusal_is_recorded_before_it_is_told() {
     for number in 1..17 {
         let error = RpcError { method: "/x/Y", code: Code::from_i32(number), message: "no".to_owned() };
         let mut case = case(Some("b"), Some(names::IN_PROGRESS), Some("b")).with(told());
-        let refused = Refused { asked: "b".to_owned(), error: error.clone(), is_recorded: false };
+        let refused = Refused { asked: "b".to_owned(), error: error.clone(), is_infeasible: false, is_recorded: false };
         case.progress.refused = Some(refused.clone());
-        assert_eq!(case.step(), Step::RecordRefusal, "{number}");
+        assert_eq!(case.step(), Step::Write(Write::Refusal), "{number}");
         case.progress.refused = Some(Refused { is_recorded: true, ..refused });
-        assert_eq!(case.step(), Step::Refused("b".to_owned(), error), "{number}");
+        assert_eq!(case.step(), Step::Fail(error), "{number}");
     }
 }
 
