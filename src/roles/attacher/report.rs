@@ -31,13 +31,7 @@ pub(super) fn tell(
 
 fn tell_failure(first: &Objects, error: &AttachError, run: &Run<'_>) -> Vec<Telling> {
     let (node, direction) = (&first.attachment.node, first.attachment.direction);
-    log_failure!(
-        run.failures,
-        run.now,
-        error,
-        { node, operation = direction.label(), attempt = run.failed_before + 1, },
-        "attempt failed"
-    );
+    log_failure!(run, error, { node, operation = direction.label(), }, "attempt failed");
     let labels = [labels(first), vec![("error", error.label().to_owned())]].concat();
     let text = format!("cannot {} node {node}: {}", direction.preposition(), error.message());
     let counted = Telling::Count(&metrics::OPERATION_ERRORS, labels);

@@ -138,13 +138,7 @@ impl Reconcile for Volumes {
             }
             End::Settled => Vec::new(),
             End::Failed(error) => {
-                log_failure!(
-                    run.failures,
-                    run.now,
-                    error,
-                    { attempt = run.failed_before + 1, },
-                    "cannot remove the attacher's finalizer from the volume"
-                );
+                log_failure!(run, error, {}, "cannot remove the attacher's finalizer from the volume");
                 Vec::new()
             }
         }

@@ -248,7 +248,7 @@ impl Reconcile for Confirmer {
                 vec![Telling::Event { on, kind: EventKind::Warning, reason: "VolumeNotConfirmed", note }]
             }
             (End::Failed(error), _) => {
-                log_failure!(run.failures, run.now, error, { attempt = run.failed_before + 1, }, "cannot confirm the volume");
+                log_failure!(run, error, {}, "cannot confirm the volume");
                 Vec::new()
             }
         }

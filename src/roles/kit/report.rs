@@ -27,7 +27,12 @@ pub fn gist(text: &str) -> String {
 
 /// Logs a failed attempt: as a warning if [`FailureLog`] allows it, otherwise at level debug. What fails in an outage of
 /// the API is no news: the outage has lines of its own.
+///
+/// With a [`Run`](crate::roles::kit::Run) in place of log and time, the line has the number of the attempt, too.
 macro_rules! log_failure {
+    ($run:expr, $error:expr, { $($field:tt)* }, $text:literal) => {
+        log_failure!($run.failures, $run.now, $error, { $($field)* attempt = $run.failed_before + 1, }, $text)
+    };
     ($log:expr, $now:expr, $error:expr, { $($field:tt)* }, $text:literal) => {{
         let error = $error;
         let warns = if error.is_of_outage() { None } else { $log.warns(&error.gist(), $now) };

@@ -113,17 +113,8 @@ fn tell_failure(first: &View, progress: &Progress, error: &ChangeError, run: &Ru
     if is_expected(error) {
         debug!(error = error.message(), "looking again");
     } else {
-        log_failure!(
-            run.failures,
-            run.now,
-            error,
-            {
-                persistent_volume = first.volume_name(),
-                operation = first.job.label(),
-                attempt = run.failed_before + 1,
-            },
-            "attempt failed"
-        );
+        let (persistent_volume, operation) = (first.volume_name(), first.job.label());
+        log_failure!(run, error, { persistent_volume, operation, }, "attempt failed");
     }
     let labels = [labels(first), vec![("error", error.label().to_owned())]].concat();
     let counted = vec![Telling::Count(&metrics::CHANGE_ERRORS, labels)];

@@ -27,13 +27,7 @@ pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, DeleteReason
         }
         End::Settled => Vec::new(),
         End::Failed(error) => {
-            log_failure!(
-                run.failures,
-                run.now,
-                error,
-                { attempt = run.failed_before + 1, },
-                "could not delete the volume, or keep its finalizer"
-            );
+            log_failure!(run, error, {}, "could not delete the volume, or keep its finalizer");
             if !is_of_the_volume(error) {
                 return Vec::new();
             }
