@@ -60,7 +60,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("roles/liveness", 453, &[]),
     (
         "roles/provisioner",
-        9713,
+        9660,
         &[
             Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
             Growth(30, "each set of topology keys counts, and what its nodes lack is named"),

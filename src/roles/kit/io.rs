@@ -158,6 +158,13 @@ impl<'a, K: Key> Io<'a, K> {
         stop
     }
 
+    /// Reads an object of which only this answer counts: the kind is not watched, or the watch may be behind.
+    pub async fn get<T: Cached, R: Reason>(&self, name: &ObjectName, op: Op) -> Result<Option<T>, Stop<R>> {
+        let found = self.api()?.get_opt::<T>(name).await;
+        self.is_done().await;
+        Ok(found.map_err(|error| op.failed(error))?)
+    }
+
     /// Reads a Secret.
     pub async fn secret<R: Reason>(&self, place: &SecretRef) -> Result<Result<Secret, SecretFailure>, Stop<R>> {
         let found = secrets::read(self.api()?, place).await;

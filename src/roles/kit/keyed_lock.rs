@@ -30,6 +30,11 @@ impl<S: fmt::Display> KeyedLock<S> {
             None => ticket.park(term.unless_over(self.locks.acquire(&key))).await,
         }
     }
+
+    /// Locks `key` until the returned guard is dropped.
+    pub async fn acquire(&self, key: &S) -> VolumeLock {
+        self.locks.acquire(&key.to_string()).await
+    }
 }
 
 impl KeyedLock<String> {

@@ -37,9 +37,9 @@
 //! - Attempts of a `group` hold a volume's lock together. The resizer's size and class need that with drivers that merge both calls. They
 //!   are two keys of one reconciler, not two due times in one memory: so each has its back-off, its row and its epoch from the queue.
 //!
-//! The attacher, the resizer and the provisioner's deletions have this shape. The others have [`Reconciler`], its forerunner: the same
-//! loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own; then `reconcile.rs`
-//! goes, with [`ByUid`], [`UidSet`] and [`Told`].
+//! The attacher, the resizer, and the provisioner's deletions and data sources have this shape. The others have [`Reconciler`], its
+//! forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own;
+//! then `reconcile.rs` goes, with [`ByUid`], [`UidSet`] and [`Told`].
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).

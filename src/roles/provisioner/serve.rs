@@ -41,7 +41,7 @@ use crate::roles::provisioner::node::NodeAdmission;
 use crate::roles::provisioner::node::deployment::{Deployment, LocalNode};
 use crate::roles::provisioner::node::lost::LostNodes;
 use crate::roles::provisioner::reporter::Reporter;
-use crate::roles::provisioner::sources::SourceReconciler;
+use crate::roles::provisioner::sources::Sources;
 use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::{NodeTopology, TopologyWarnings};
@@ -162,8 +162,8 @@ impl Provisioner {
         }
         cx.deletion.follow(&mut controllers);
         controllers.drive(&queues.volumes, "Volumes to delete", |_| None, Deletions(Arc::clone(&cx)));
-        let sources = SourceReconciler::new(Arc::clone(&cx));
-        controllers.reconcile(&queues.sources, "Data sources to unprotect", |_| None, sources);
+        let sources = Sources::of(&cx, &mut controllers);
+        controllers.drive(&queues.sources, "Data sources to unprotect", |_| None, sources);
         Self::show(role, &cx, &mut controllers);
         Self::run_journal(role, &cx, &queues, &mut controllers);
         queues.follow(&cx, &mut controllers);

@@ -1,22 +1,24 @@
-//! One attempt at a data source: removes the finalizer from a source that no claim needs any more.
+//! The reconciler of data sources: removes the finalizer from a source that no claim needs any more. The policy is
+//! [`policy`](super::policy).
 
 use std::sync::Arc;
 
 use tracing::info;
 
 use crate::cluster::{
-    ApiError, ApiErrorKind, Cache, Cached, Meta, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeSnapshot,
-    VolumeSnapshotContent, patch,
+    ApiErrorKind, Cached, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
+    patch,
 };
-use crate::csi::VolumeLock;
-use crate::queue::{Outcome, Ticket};
+use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{Attempt, AttemptError, Next, NoReason, Op, Reconciler, Stop, TermScope};
+use crate::roles::kit::{
+    Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Store, Telling, TermScope, Written,
+};
 use crate::roles::provisioner::context::Context;
 
-use super::decide::{End, Presence, Step, View, next_step};
+use super::object::SourceObject;
+use super::policy::{Answer, Bound, Progress, Read, Step, View, next_step};
 use super::protection::{SourceKey, SourceKind};
-use super::source::bound_content;
 use super::users::is_used;
 
 /// Reads the source.
@@ -25,339 +27,182 @@ const FIND: Op = Op("cannot read the data source");
 const FIND_DRIVER: Op = Op("cannot read the volume or the content behind the data source");
 /// Removes our finalizer from the source.
 const RELEASE: Op = Op("cannot remove the protection finalizer from the data source");
-/// Reads the source again after a conflict.
-const REFRESH: Op = Op("cannot read the data source again after a conflict");
 
-/// Works on the queue of data sources.
+/// The reconciler of the queue of data sources.
 #[derive(Debug)]
-pub(in crate::roles::provisioner) struct SourceReconciler {
+pub(in crate::roles::provisioner) struct Sources {
     cx: Arc<Context>,
+    claims: Store<PersistentVolumeClaim>,
+    snapshots: Store<VolumeSnapshot>,
+    memory: Memory<()>,
 }
 
-/// A data source, as it was seen.
-#[derive(Debug, Clone)]
-pub(in crate::roles::provisioner) enum SourceObject {
-    /// Another claim.
-    Claim(Arc<PersistentVolumeClaim>),
-    /// A snapshot.
-    Snapshot(Arc<VolumeSnapshot>),
-}
-
-/// What the API said about the source.
-#[derive(Debug, Default)]
-enum Read {
-    /// The API was not asked.
-    #[default]
-    NotYet,
-    /// It does not have the source.
-    Absent,
-    /// It has this one.
-    Found(SourceObject),
-}
-
-/// What one attempt knows beside the caches.
-#[derive(Debug, Default)]
-pub(in crate::roles::provisioner) struct State {
-    /// The source, as it was read.
-    read: Read,
-    /// Whether the object that the source is bound to belongs to our driver.
-    driver: Option<(ObjectName, bool)>,
-    /// The source's lock.
-    lock: Option<VolumeLock>,
-    /// Our finalizer is removed.
-    released: bool,
-}
-
-/// The input of one decision.
-#[derive(Debug)]
-pub(in crate::roles::provisioner) struct Observed {
-    source: Option<SourceObject>,
-    view: View,
-}
-
-/// The result of a step.
-#[derive(Debug)]
-pub(in crate::roles::provisioner) enum Event {
-    /// Claims were listed.
-    Listed,
-    /// The source was read. `None`: the API does not have it.
-    Read(Option<SourceObject>),
-    /// The object that the source is bound to was read. `true`: it belongs to our driver, or there is no such object.
-    DriverRead(ObjectName, bool),
-    /// The source is locked.
-    Locked(VolumeLock),
-    /// Our finalizer is removed.
-    Released,
-}
-
-impl Reconciler for SourceReconciler {
+impl Reconcile for Sources {
     type Key = SourceKey;
-    type State = State;
-    type View = Observed;
+    type View = View;
+    type Memory = ();
+    type Progress = Progress;
     type Step = Step;
-    type Event = Event;
-    type End = End;
+    type Answer = Answer;
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
         &self.cx.scope
     }
 
-    fn begin(&self, _: &Ticket<SourceKey>) -> Option<State> {
-        Some(State::default())
+    fn memory(&self) -> &Memory<()> {
+        &self.memory
     }
 
-    fn observe(&self, key: &SourceKey, state: &State) -> Observed {
-        let cached = self.cached(key);
-        let source = match &state.read {
-            // The watch may not show it yet.
-            Read::Absent => None,
-            Read::Found(read) => Some(cached.unwrap_or_else(|| read.clone())),
-            Read::NotYet => cached,
+    /// The caches may lack a source that the API has.
+    fn is_there(&self, _: &SourceKey, _: &str) -> bool {
+        true
+    }
+
+    fn view(&self, key: &SourceKey) -> Option<View> {
+        let cached = match key.kind {
+            SourceKind::Claim => self.claims.get(&key.name).map(SourceObject::Claim),
+            SourceKind::Snapshot => self.snapshots.get(&key.name).map(SourceObject::Snapshot),
         };
-        let finalizer = key.kind.finalizer();
-        let presence = match &source {
-            Some(source) if source.meta().has_finalizer(finalizer) => Presence::Protected,
-            Some(_) => Presence::Unprotected,
-            None if !matches!(state.read, Read::NotYet) => Presence::Absent,
-            None => Presence::Unseen,
-        };
-        let matters = matches!(presence, Presence::Protected | Presence::Unseen);
-        let view = View {
-            presence,
-            is_used: matters && is_used(&self.cx, key),
-            relisted: self.cx.sources.relisted.is_done(),
-            is_ours: source.as_ref().and_then(|source| self.is_ours(source, state)),
-            locked: state.lock.is_some(),
-            released: state.released,
-        };
-        Observed { source, view }
+        Some(View {
+            key: key.clone(),
+            id: key.to_string(),
+            bound: cached.as_ref().and_then(|source| self.bound(source)),
+            is_used: is_used(&self.cx, key),
+            is_listed: self.cx.sources.relisted.is_done(),
+            cached,
+        })
     }
 
-    fn next_step(&self, seen: &Observed, _: &State) -> Next<Step, End> {
-        next_step(&seen.view)
+    fn uid(view: &View) -> &str {
+        &view.id
     }
 
-    fn has_answer(&self, _: &State) -> bool {
-        false
+    fn begin(_: &View, _: Start) -> Progress {
+        Progress::default()
     }
 
-    fn keeps_changes(&self, state: &State) -> bool {
-        !matches!(state.read, Read::NotYet)
+    fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+        next_step(view, progress)
+    }
+
+    fn keeps_changes(progress: &Progress) -> bool {
+        !matches!(progress.read, Read::NotYet)
     }
 
     async fn perform(
         &self,
         step: Step,
-        seen: &Observed,
-        _: &State,
-        attempt: &mut Attempt<'_, SourceKey>,
-    ) -> Result<Event, Stop<NoReason>> {
-        let (cx, term) = (&self.cx, &self.cx.scope.term);
-        let key = attempt.ticket.key().clone();
-        match (step, &seen.source) {
-            (Step::Relist, _) => {
-                attempt.park(term, cx.relist_claims()).await?;
-                Ok(Event::Listed)
+        view: &View,
+        _: &Progress,
+        io: &Io<'_, SourceKey>,
+    ) -> Result<Answer, Stop<NoReason>> {
+        let (key, sources) = (&view.key, &self.cx.sources);
+        match step {
+            Step::Find => self.find(key, io).await.map(Answer::Read),
+            Step::List => io.wait(self.cx.relist_claims()).await.map(|()| Answer::Nothing),
+            Step::FindDriver(kind, bound) => self.find_driver(kind, bound, io).await.map(Answer::Bound),
+            Step::Lock => io.wait(sources.locks.acquire(key)).await.map(Answer::Locked),
+            Step::Release(source) => {
+                let released = match &source {
+                    SourceObject::Claim(claim) => release(&self.claims, claim.as_ref(), key.kind, io).await,
+                    SourceObject::Snapshot(snapshot) => release(&self.snapshots, snapshot.as_ref(), key.kind, io).await,
+                };
+                // Also after an error: the write may have been done.
+                sources.note_release();
+                released
             }
-            (Step::Lock, _) => Ok(Event::Locked(cx.sources.locks.lock(&key, attempt.ticket, term).await?)),
-            (Step::FindDriver, Some(source)) => self.find_driver(source).await,
-            (Step::Release, Some(source)) => self.release(source).await,
-            (Step::Find | Step::FindDriver | Step::Release, _) => match self.read(key.kind, &key.name).await? {
-                // A source that this daemon may not read has no finalizer of ours.
-                Err(error) if error.kind() == ApiErrorKind::Forbidden => Ok(Event::Read(None)),
-                read => Ok(Event::Read(read.map_err(|error| FIND.failed(error))?)),
-            },
         }
     }
 
-    fn apply(&self, state: &mut State, event: Event) {
-        match event {
-            Event::Listed => {}
-            Event::Read(source) => state.read = source.map_or(Read::Absent, Read::Found),
-            Event::DriverRead(name, is_ours) => state.driver = Some((name, is_ours)),
-            Event::Locked(lock) => state.lock = Some(lock),
-            Event::Released => state.released = true,
-        }
+    fn apply((): &mut (), progress: &mut Progress, answer: Answer) {
+        progress.apply(answer);
     }
 
-    async fn refresh(&self, seen: &Observed, error: &AttemptError<NoReason>) -> Result<Option<Event>, Stop<NoReason>> {
-        let Some(seen) = &seen.source else { return Ok(None) };
-        let read = self.read(seen.kind(), &seen.name()).await?.map_err(|error| REFRESH.failed(error))?;
-        // The write found no object, but this read does: write again at the next attempt.
-        let is_denied = error.api().is_some_and(|error| error.kind() == ApiErrorKind::NotFound);
-        let is_same = |read: &SourceObject| read.meta().resource_version == seen.meta().resource_version;
-        if !is_denied && read.as_ref().is_some_and(is_same) {
-            return Ok(None);
-        }
-        match &read {
-            Some(SourceObject::Claim(claim)) => self.cx.stores.claims.apply_own_write(claim.as_ref().clone()),
-            Some(SourceObject::Snapshot(snapshot)) => {
-                self.cx.stores.snapshots.apply_own_write(snapshot.as_ref().clone());
+    fn tell(first: &View, progress: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
+        match end {
+            End::Settled if progress.is_released => {
+                info!(source = %first.key, "removed the protection finalizer from the data source");
+                vec![Telling::Did("unprotected", None)]
             }
-            None => {}
-        }
-        Ok(Some(Event::Read(read)))
-    }
-
-    async fn conclude(
-        &self,
-        ticket: &Ticket<SourceKey>,
-        state: State,
-        ended: Result<End, AttemptError<NoReason>>,
-    ) -> Outcome {
-        // Unlock the source first.
-        drop(state);
-        let key = ticket.key();
-        match ended {
-            Ok(End::Left) => Outcome::Settled,
-            Ok(End::Released) => {
-                info!(source = %key, "removed the protection finalizer from the data source");
-                ticket.did("unprotected", None);
-                Outcome::Settled
-            }
-            Err(error) => {
-                log_failure!(
-                    self.cx.failures,
-                    self.cx.scope.clock.now(),
-                    &error,
-                    { source = %key, attempt = ticket.attempt() + 1, },
-                    "could not unprotect the data source"
-                );
-                ticket.note(error.message());
-                error.outcome()
+            End::Settled => Vec::new(),
+            End::Failed(error) => {
+                log_failure!(run, error, { source = %first.key, }, "could not unprotect the data source");
+                Vec::new()
             }
         }
     }
 }
 
-impl SourceReconciler {
+impl Sources {
     /// For one term.
-    pub(in crate::roles::provisioner) fn new(cx: Arc<Context>) -> Self {
-        Self { cx }
+    pub(in crate::roles::provisioner) fn of(cx: &Arc<Context>, controllers: &mut Controllers) -> Self {
+        let (claims, snapshots) = (Store::of(&cx.stores.claims), Store::of(&cx.stores.snapshots));
+        controllers.follow(&claims);
+        controllers.follow(&snapshots);
+        Self { cx: Arc::clone(cx), claims, snapshots, memory: Memory::default() }
     }
 
-    fn cached(&self, key: &SourceKey) -> Option<SourceObject> {
-        let stores = &self.cx.stores;
-        match key.kind {
-            SourceKind::Claim => stores.claims.get(&key.name).map(SourceObject::Claim),
-            SourceKind::Snapshot => stores.snapshots.get(&key.name).map(SourceObject::Snapshot),
-        }
+    /// The volume that a claim is bound to, if the cache has it. Contents are not watched.
+    fn bound(&self, source: &SourceObject) -> Option<Bound> {
+        let bound = source.bound().filter(|_| source.kind() == SourceKind::Claim)?;
+        let volume = self.cx.stores.volumes.get(&bound)?;
+        Some((bound, self.is_ours(&volume)))
     }
 
-    /// Whether we may remove the finalizer: the provisioners of other drivers use the same one. `None`: the object that
-    /// the source is bound to must be read first.
-    ///
-    /// A source that has lost its volume or content names no driver any more, and no driver can create a volume from
-    /// it. The finalizer then keeps nothing but the object, and no other provisioner would ever remove it.
-    fn is_ours(&self, source: &SourceObject, state: &State) -> Option<bool> {
-        let Some(bound) = source.bound() else { return Some(true) };
-        if source.kind() == SourceKind::Claim
-            && let Some(volume) = self.cx.stores.volumes.get(&bound)
-        {
-            return Some(self.is_volume_ours(&volume));
-        }
-        // The watch may be behind, and contents are not watched.
-        state.driver.as_ref().filter(|(name, _)| *name == bound).map(|(_, is_ours)| *is_ours)
-    }
-
-    fn is_volume_ours(&self, volume: &PersistentVolume) -> bool {
+    fn is_ours(&self, volume: &PersistentVolume) -> bool {
         volume.served_by() == Some(self.cx.scope.driver_name.as_str())
     }
 
-    async fn find_driver(&self, source: &SourceObject) -> Result<Event, Stop<NoReason>> {
-        let Some(bound) = source.bound() else { return Ok(Event::Listed) };
-        let api = self.cx.scope.api.use_now()?;
-        let failed = |error: ApiError| FIND_DRIVER.failed(error);
-        let is_ours = match source.kind() {
+    async fn find(&self, key: &SourceKey, io: &Io<'_, SourceKey>) -> Result<Read, Stop<NoReason>> {
+        let found = match key.kind {
+            SourceKind::Claim => io.get(&key.name, FIND).await.map(|it| it.map(Arc::new).map(SourceObject::Claim)),
+            SourceKind::Snapshot => {
+                io.get(&key.name, FIND).await.map(|it| it.map(Arc::new).map(SourceObject::Snapshot))
+            }
+        };
+        match found {
+            Ok(found) => Ok(found.map_or(Read::Absent, Read::Found)),
+            // A source that this daemon may not read has no finalizer of ours.
+            Err(Stop::Failed(error)) if error.api().is_some_and(|it| it.kind() == ApiErrorKind::Forbidden) => {
+                Ok(Read::Absent)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// What is bound and gone keeps nobody else's finalizer.
+    async fn find_driver(
+        &self,
+        kind: SourceKind,
+        bound: ObjectName,
+        io: &Io<'_, SourceKey>,
+    ) -> Result<Bound, Stop<NoReason>> {
+        let is_ours = match kind {
             SourceKind::Claim => {
-                let volume = api.get_opt::<PersistentVolume>(&bound).await.map_err(failed)?;
-                volume.is_none_or(|volume| self.is_volume_ours(&volume))
+                let volume = io.get::<PersistentVolume, _>(&bound, FIND_DRIVER).await?;
+                volume.is_none_or(|volume| self.is_ours(&volume))
             }
             SourceKind::Snapshot => {
-                let content = api.get_opt::<VolumeSnapshotContent>(&bound).await.map_err(failed)?;
+                let content = io.get::<VolumeSnapshotContent, _>(&bound, FIND_DRIVER).await?;
                 content.is_none_or(|content| content.driver == self.cx.scope.driver_name)
             }
         };
-        Ok(Event::DriverRead(bound, is_ours))
-    }
-
-    async fn release(&self, source: &SourceObject) -> Result<Event, Stop<NoReason>> {
-        let stores = &self.cx.stores;
-        match source {
-            SourceObject::Claim(claim) => {
-                self.remove_finalizer(claim.as_ref(), SourceKind::Claim, &stores.claims).await
-            }
-            SourceObject::Snapshot(snapshot) => {
-                self.remove_finalizer(snapshot.as_ref(), SourceKind::Snapshot, &stores.snapshots).await
-            }
-        }
-    }
-
-    /// The patch fails if the finalizer is not where it was seen, or where another role of this process has left it meanwhile.
-    async fn remove_finalizer<K: Cached>(
-        &self,
-        source: &K,
-        kind: SourceKind,
-        cache: &Cache<K>,
-    ) -> Result<Event, Stop<NoReason>> {
-        let name = ObjectName::of(source);
-        let _turn = self.cx.scope.term.until_lost(cache.write_turn(&name)).await?;
-        let newer = cache.newer(source);
-        if let Some(patch) = patch::remove_finalizer(newer.as_deref().unwrap_or(source).meta(), kind.finalizer()) {
-            let api = self.cx.scope.api.use_now()?;
-            let written = api.patch::<K>(&name, &patch).await;
-            // Also after an error: the write may have been done.
-            self.cx.sources.note_release();
-            cache.apply_own_write(written.map_err(|error| RELEASE.failed(error))?);
-        }
-        Ok(Event::Released)
-    }
-
-    /// Reads a source. `None`: there is none.
-    async fn read(
-        &self,
-        kind: SourceKind,
-        name: &ObjectName,
-    ) -> Result<Result<Option<SourceObject>, ApiError>, Stop<NoReason>> {
-        let api = self.cx.scope.api.use_now()?;
-        Ok(match kind {
-            SourceKind::Claim => api.get_opt(name).await.map(|it| it.map(Arc::new).map(SourceObject::Claim)),
-            SourceKind::Snapshot => api.get_opt(name).await.map(|it| it.map(Arc::new).map(SourceObject::Snapshot)),
-        })
+        Ok((bound, is_ours))
     }
 }
 
-impl SourceObject {
-    fn kind(&self) -> SourceKind {
-        match self {
-            Self::Claim(_) => SourceKind::Claim,
-            Self::Snapshot(_) => SourceKind::Snapshot,
-        }
-    }
-
-    fn meta(&self) -> &Meta {
-        match self {
-            Self::Claim(claim) => &claim.metadata,
-            Self::Snapshot(snapshot) => &snapshot.metadata,
-        }
-    }
-
-    fn name(&self) -> ObjectName {
-        match self {
-            Self::Claim(claim) => ObjectName::of(claim.as_ref()),
-            Self::Snapshot(snapshot) => ObjectName::of(snapshot.as_ref()),
-        }
-    }
-
-    /// The volume or the content that the source is bound to.
-    fn bound(&self) -> Option<ObjectName> {
-        let bound = match self {
-            Self::Claim(claim) => claim.spec.volume_name.as_deref().filter(|name| !name.is_empty()),
-            Self::Snapshot(snapshot) => bound_content(snapshot),
-        };
-        bound.map(ObjectName::cluster)
-    }
+async fn release<K: Cached>(
+    store: &Store<K>,
+    source: &K,
+    kind: SourceKind,
+    io: &Io<'_, SourceKey>,
+) -> Result<Answer, Stop<NoReason>> {
+    let Some(patch) = patch::remove_finalizer(source.meta(), kind.finalizer()) else { return Ok(Answer::Nothing) };
+    Ok(match io.write(store, source, (Part::Object, &patch), RELEASE).await? {
+        Written::Kept | Written::Ended => Answer::Released,
+        Written::NotFound(_) => Answer::Read(Read::Absent),
+    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::names;
 use crate::election::Term;
+use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::fixtures::Warnings;
 use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
@@ -57,6 +58,16 @@ fn finalizers(world: &Served) -> Option<Vec<String>> {
 
 fn merge(world: &Served, patch: Value) {
     world.testbed.api.patch::<Object>(NAMESPACE, SOURCE, PatchBody::Merge(patch)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn wherever_a_release_is_cut_the_next_leader_comes_to_the_same_end() {
+    let scene = async || {
+        let world = world().await;
+        source(&world, SOURCE, &["example.com/other", names::FINALIZER_CLONING]);
+        world
+    };
+    assert_the_same_end(scene, |world| finalizers(world).filter(|left| left.len() == 1)).await;
 }
 
 #[tokio::test(start_paused = true)]
