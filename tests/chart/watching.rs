@@ -192,6 +192,19 @@ fn the_panels_of_the_dashboard_do_not_overlap() {
     }
 }
 
+/// Where nobody leads, no other alert tells of a lost API: what the driver's node does for itself stands still.
+#[test]
+fn a_lost_api_is_told_with_and_without_leader_election() {
+    for case in ["everything", "daemonset"] {
+        let mut values = matrix::case(case).values;
+        values["monitoring"] = json!({"rules": {"enabled": true}});
+        let rendered = helm::with(&values, &[]).unwrap();
+        let names: Vec<&str> =
+            alerts(rendered.one("PrometheusRule")).iter().map(|it| it["alert"].as_str().unwrap()).collect();
+        assert!(names.contains(&"CsiControlPlaneApiLost"), "{case}: {names:?}");
+    }
+}
+
 fn promtool(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(programs::find("promtool")).args(arguments).env_clear().output().unwrap();
     let told = [output.stdout, output.stderr].concat();
@@ -254,13 +267,16 @@ const WELL: [(&str, &str); 26] = [
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 30] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 32] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
     ),
     ("CsiControlPlaneNoLeader", &[(WELL[2].0, "1+0x75 0+0x105")]),
     ("CsiControlPlaneTwoLeaders", &[(WELL[3].0, "0+0x75 1+0x105")]),
+    // A controller's pod, and one without leader election.
+    ("CsiControlPlaneApiLost", &[("csi_control_plane_api_lost{POD1}", "0+0x75 1+0x105")]),
+    ("CsiControlPlaneApiLost", &[("csi_control_plane_api_lost{NODE}", "0+0x75 1+0x105")]),
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "1+0x75 0+0x105")]),
     // It was never met.
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "_x180")]),

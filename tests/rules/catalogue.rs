@@ -1,9 +1,11 @@
 //! `docs/metrics.md` is generated from the catalogue of metrics: `just docs-update` writes it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use csi_control_plane::roles::metrics::{catalogue, not_here};
+use csi_control_plane::roles::resizer;
 use csi_control_plane::telemetry::names::{Foreign, Kind, Metric};
 use csi_control_plane::telemetry::{Meter, exposition};
 
@@ -111,4 +113,43 @@ fn every_metric_of_the_page_says_what_it_means() {
         let is_ours = metric.name.starts_with("csi_control_plane_");
         assert_ne!(is_ours, metric.of_go_sidecars().is_some(), "{}: whose is it?", metric.name);
     }
+}
+
+/// The name of each work queue, as the metric label `name` has it: the constants of the roles' `names.rs` that are called a queue, and
+/// the resizer's, which follows from the driver's name. Also each constant of this kind that stands elsewhere.
+fn queues() -> (BTreeSet<String>, Vec<String>) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut queues, mut elsewhere) = (BTreeSet::from([resizer::names::queue("DRIVER")]), Vec::new());
+    let mut folders = vec![root.join("src/roles")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            for line in std::fs::read_to_string(&path).unwrap().lines() {
+                let Some((constant, value)) = line.split_once(": &str = ") else { continue };
+                if constant.contains("const ") && constant.split([' ', '_']).any(|word| word == "QUEUE") {
+                    queues.insert(value.trim_matches(['"', ';']).to_owned());
+                    if !path.ends_with("names.rs") {
+                        elsewhere.push(format!("{}: {line}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    (queues, elsewhere)
+}
+
+#[test]
+fn the_runbook_says_what_each_queue_works_on() {
+    let runbook = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md")).unwrap();
+    let backlog = runbook.split_once("\n### CsiControlPlaneBacklog\n").unwrap().1.split_once("\n### ").unwrap().0;
+    let rows = backlog.lines().filter(|line| line.starts_with("| `"));
+    let told: BTreeSet<String> =
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).map(str::to_owned).collect();
+    let (queues, elsewhere) = queues();
+    assert!(elsewhere.is_empty(), "names of queues stand in the role's names.rs: {elsewhere:#?}");
+    assert_eq!(told, queues, "docs/operations.md, the table under CsiControlPlaneBacklog; the queues of names.rs");
 }

@@ -27,6 +27,8 @@ pub const ATTRIBUTE_PROVISIONER_IDENTITY: &str = "storage.kubernetes.io/csiProvi
 pub const QUEUE_CLAIMS: &str = "claims";
 /// The work queue of PersistentVolumes that may have to be deleted (metric label `name`).
 pub const QUEUE_DELETIONS: &str = "volumes";
+/// The work queue of data sources, which keep a finalizer while they are read (metric label `name`).
+pub const QUEUE_SOURCES: &str = "sources";
 /// The work queue of `CSIStorageCapacity` objects (metric label `name`).
 pub const QUEUE_CAPACITY: &str = "csistoragecapacity";
 

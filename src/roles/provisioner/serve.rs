@@ -64,8 +64,6 @@ const OTHER_CLAIMS: Table = Table {
     ],
 };
 
-/// The name of the queue of data sources.
-const QUEUE_SOURCES: &str = "sources";
 /// One worker: to remove a finalizer from a source is rare and quick.
 const SOURCE_WORKERS: usize = 4;
 
@@ -325,7 +323,7 @@ impl Provisioner {
         let volumes = queues::make(role, names::QUEUE_DELETIONS, &lanes, backoff, span);
         let lanes = [("release", SOURCE_WORKERS)];
         let span = |key: &SourceKey| info_span!(parent: None, "source", role = NAME, source = %key);
-        Queues { claims, volumes, sources: queues::make(role, QUEUE_SOURCES, &lanes, backoff, span) }
+        Queues { claims, volumes, sources: queues::make(role, names::QUEUE_SOURCES, &lanes, backoff, span) }
     }
 
     fn context(
