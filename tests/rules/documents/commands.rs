@@ -97,7 +97,7 @@ fn the_readmes_configurations_are_valid_and_those_that_we_ship() {
     let output =
         play("csi-control-plane check --config config.yaml --driver-name your.driver.example.com", folder.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(config["roles"].as_object().is_some_and(|roles| roles.len() == 5), "{config}");
+    assert!(config["roles"].as_object().is_some_and(|roles| roles.len() == 6), "{config}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! links      each relative link names a file, and each anchor a heading
 //! commands   each command of the README and of the quickstart is played here, or its files are there
 //! release    the notes of a release, and the address of the repository
+//! samples    values that people copy have the probe of the driver's container
 //! gates      what `.ci/run` and `just prove` name is there, and CONTRIBUTING says which stage is whose
 //! ```
 
@@ -11,6 +12,7 @@ mod commands;
 mod gates;
 mod links;
 mod release;
+mod samples;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
