@@ -1,4 +1,5 @@
-//! Numbers that documents agree on: how many roles do the work of how many sidecars, and beside which of these the daemon was tested.
+//! What documents count and claim, held against its source: how many roles do the work of how many sidecars, beside which of these the
+//! daemon was tested, how many inputs are drawn, and what the compiler and clippy refuse.
 
 use std::collections::BTreeSet;
 
@@ -76,4 +77,25 @@ fn both_pages_name_the_same_sidecars_as_tested() {
         into.extend(named(sentence));
     }
     assert_eq!(told, (tested, others), "docs/versions.md, tested and not");
+}
+
+/// Each sentence of docs/trust.md that a file decides, and what that file has then.
+#[test]
+fn the_page_on_trust_claims_what_the_checks_do() {
+    let page = read("docs/trust.md");
+    for (claim, file, source) in [
+        ("2 000 drawn inputs of each kind", "tests/translation/mod.rs", "given.map_or(2_000, "),
+        ("the same ones in each run", "tests/translation/mod.rs", "TestRunner::deterministic()"),
+        ("`unsafe` is forbidden by the compiler", "Cargo.toml", "unsafe_code = \"forbid\""),
+        ("clippy refuses `unwrap` in the gate", "Cargo.toml", "unwrap_used = \"warn\""),
+        (
+            "clippy refuses `unwrap` in the gate",
+            "justfile",
+            "cargo clippy --locked --all-features --all-targets -- -D warnings",
+        ),
+        ("Nobody runs it in production: there is no release", "CHANGELOG.md", "This will be the first release"),
+    ] {
+        assert!(page.contains(claim), "docs/trust.md does not say {claim:?}");
+        assert!(read(file).contains(source), "docs/trust.md says {claim:?}, and {file} has no {source:?}");
+    }
 }
