@@ -36,6 +36,14 @@ pub(crate) fn this() -> Machine {
     }
 }
 
+/// The commit of this checkout; empty outside of one.
+pub(crate) fn commit() -> String {
+    let mut git = std::process::Command::new("git");
+    let output = git.args(["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "HEAD"]).output();
+    let commit = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned()).unwrap_or_default()
+}
+
 /// The load average of a minute: runnable tasks of the whole machine, ours and everyone else's.
 pub(crate) fn load() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()

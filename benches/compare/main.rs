@@ -109,7 +109,8 @@ async fn compare(arguments: &Arguments) -> Document {
     let contenders = contender::all(arguments);
     let mut document = if arguments.add { Document::read(&arguments.results) } else { Document::default() };
     let (now, command) = (Clock::system().wall(), arguments.command.clone());
-    let occasion = Occasion { command, binary: machine::digest(&arguments.binary), machine: machine::this() };
+    let binary = machine::digest(&arguments.binary);
+    let occasion = Occasion { command, binary, commit: machine::commit(), machine: machine::this() };
     let name = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
     document.occasions.insert(name.clone(), occasion);
     eprintln!("seed {}", arguments.seed);

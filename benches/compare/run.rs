@@ -28,6 +28,10 @@ pub(crate) struct Occasion {
     pub(crate) command: String,
     /// Which binary ours was: the beginning of its SHA-256.
     pub(crate) binary: String,
+    /// The commit of the sources that it was built from: where the comparison ran. Before 2026-11-29 it was not recorded: it is the
+    /// newest that was older than the occasion.
+    #[serde(default)]
+    pub(crate) commit: String,
     pub(crate) machine: Machine,
 }
 

@@ -308,7 +308,7 @@ fn the_documents_hold_the_published_results() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let document = Document::read(&root.join("benches/compare/results"));
     let all = lines(&document.runs);
-    let front = report::front::front(&document.runs, &all);
+    let front = report::front::front(&document, &all);
     assert_eq!(front.lines().filter(|line| line.starts_with("| ")).count(), 1 + 9, "{front}");
     assert!(!front.contains("not measured"), "{front}");
     let aimed: Vec<_> = all.into_iter().filter(|line| line.target.is_one()).collect();
@@ -334,11 +334,13 @@ fn the_front_page_prefers_the_comparison_with_all_four_sidecars() {
     let four = four.iter().map(|name| idle("all-idle-1000", name, 55e6));
     let all = [two.clone(), four.collect(), vec![idle("all-idle-1000", "csi-control-plane", 20e6)]].concat();
     for (runs, row) in [
-        (two, "| memory, idle, 1000 volumes | attacher, provisioner | 110 MB | 14.0 MB |"),
-        (all, "| memory, idle, 1000 volumes | all four | 220 MB | 20.0 MB |"),
-        (Vec::new(), "| memory, idle, 1000 volumes | – | not measured | not measured |"),
+        (two, "| memory, idle, 1000 volumes | attacher, provisioner | 110 MB | 14.0 MB | 1 | 2026-01-01 |"),
+        (all, "| memory, idle, 1000 volumes | all four | 220 MB | 20.0 MB | 1 | 2026-01-01 |"),
+        (Vec::new(), "| memory, idle, 1000 volumes | – | not measured | not measured | – | – |"),
     ] {
-        let front = report::front::front(&runs, &lines(&runs));
+        let all = lines(&runs);
+        let document = Document { occasions: BTreeMap::from([(OCCASION.to_owned(), Occasion::default())]), runs };
+        let front = report::front::front(&document, &all);
         assert!(front.lines().any(|line| line == row), "no {row:?} in\n{front}");
     }
 }

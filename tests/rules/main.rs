@@ -7,6 +7,7 @@
 //! catalogue    docs/metrics.md is the catalogue's, and what is exposed is in it
 //! examples     the configurations and flags of the documents
 //! comparison   the parts of benches/compare that need no cluster
+//! ages         how old the figures of the README are
 //! ordering     its linker script
 //! size         how many lines of code each folder has
 //! status       docs/status.md names the tables of the status page
@@ -21,6 +22,7 @@
     reason = "a test fails by panicking, and so may its helpers; counts are far below 2^52"
 )]
 
+mod ages;
 mod catalogue;
 mod citations;
 mod comparison;

@@ -1,11 +1,13 @@
-//! The table of the README: few lines, of all four sidecars together where they were measured together.
+//! The table of the README: few lines, of all four sidecars together where they were measured together. Each says how often it was
+//! measured and when, and tests/rules/ages.rs how old its binary may be.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::line::Unit::{Megabytes, Milliseconds, PerSecond, Seconds};
 use super::line::{Line, Target, Unit, Wanted, looked_up};
-use super::{PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM, THEM_TUNED, US};
-use crate::run::Run;
+use super::table::count;
+use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM, THEM_TUNED, US};
 
 /// Every sidecar in a process of its own, tuned.
 const FOUR: &str = "csi-attacher-tuned+csi-provisioner-tuned+csi-resizer-tuned+csi-snapshotter-tuned";
@@ -60,27 +62,66 @@ const ROWS: [Row; 9] = [
     ("SIGTERM of the leader to the next attach", "took_s", Seconds, &[("attacher", "failover-term", THEM_TUNED)]),
 ];
 
+/// The rows whose binary is too old, until they are measured again: each is marked in the table. tests/rules/ages.rs fails unless these,
+/// and no others, are.
+pub(crate) const TOO_OLD: &[&str] = &[
+    "500 attaches at once, defaults",
+    "500 attaches at once, theirs tuned",
+    "SIGTERM of the leader to the next attach",
+];
+
 /// One sidecar alone.
 const ATTACHER_START: Place = ("attacher", "start", THEM);
 
-/// The table, and how many targets were missed. A row that was not measured anywhere says so.
-pub(crate) fn front(runs: &[Run], lines: &[Line]) -> String {
-    let mut text = "| | sidecars | Go sidecars | csi-control-plane |\n|---|---|---:|---:|\n".to_owned();
-    for (what, figure, unit, places) in ROWS {
-        let measured = places.iter().find_map(|(beside, scenario, them)| {
+/// A row of the table that was measured: its name, what it is beside, its line, and the oldest of its occasions.
+pub(crate) struct Measured<'a> {
+    pub(crate) what: &'static str,
+    beside: &'static str,
+    line: Line,
+    pub(crate) occasion: &'a str,
+}
+
+/// Each row, in order; `Err`: nobody has measured the row of this name.
+pub(crate) fn rows(document: &Document) -> Vec<Result<Measured<'_>, &'static str>> {
+    let row = |(what, figure, unit, places): Row| {
+        let of = |&(beside, scenario, them): &Place| {
             let wanted = Wanted(what.to_owned(), scenario, them, figure, US, figure, unit, Target::None);
-            Some((beside, looked_up(runs, wanted)?))
-        });
-        let _ = match measured {
-            Some((beside, line)) => {
-                let (theirs, ours) = (unit.told(line.theirs.median), unit.told(line.ours.median));
-                writeln!(text, "| {what} | {beside} | {theirs} | {ours} |")
+            let line = looked_up(&document.runs, wanted)?;
+            let is_its = |contender: &str| contender == US || them.split('+').any(|one| one == contender);
+            let runs = document.runs.iter().filter(|run| run.scenario == scenario && is_its(&run.contender));
+            Some(Measured { what, beside, line, occasion: runs.map(|run| run.occasion.as_str()).min()? })
+        };
+        places.iter().find_map(of).ok_or(what)
+    };
+    ROWS.into_iter().map(row).collect()
+}
+
+/// The table, how many targets were missed, and the versions of what it is beside. A row that was not measured anywhere says so.
+pub(crate) fn front(document: &Document, lines: &[Line]) -> String {
+    let mut text =
+        "| | sidecars | Go sidecars | csi-control-plane | n | day |\n|---|---|---:|---:|---:|---|\n".to_owned();
+    let (mut programs, mut is_old) = (BTreeSet::new(), false);
+    for row in rows(document) {
+        let _ = match row {
+            Ok(Measured { what, beside, line, occasion }) => {
+                let (theirs, ours) = (line.unit.told(line.theirs.median), line.unit.told(line.ours.median));
+                let day = occasion.split(' ').next().unwrap_or_default();
+                let mark = if TOO_OLD.contains(&what) { "†" } else { "" };
+                is_old |= !mark.is_empty();
+                programs.extend(document.occasions.get(occasion).into_iter().flat_map(|it| &it.machine.programs));
+                writeln!(text, "| {what} | {beside} | {theirs} | {ours} | {} | {day}{mark} |", count(&line))
             }
-            None => writeln!(text, "| {what} | – | not measured | not measured |"),
+            Err(what) => writeln!(text, "| {what} | – | not measured | not measured | – | – |"),
         };
     }
     let met: Vec<bool> = lines.iter().filter_map(|line| line.target.is_met(line.ours, line.ratio())).collect();
     let missed = met.iter().filter(|is_met| !**is_met).count();
-    let _ = writeln!(text, "\nMedians. Of {} targets, {missed} were missed.", met.len());
+    let programs = programs.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(
+        text,
+        "\nMedians of *n* runs with the binary of that day{}, beside {programs}. Of {} targets, {missed} were missed.",
+        if is_old { " (†: to be measured again)" } else { "" },
+        met.len()
+    );
     text
 }

@@ -99,7 +99,7 @@ impl Document {
         std::fs::write(folder.join("table.md"), &table).unwrap();
         std::fs::write(folder.join("chart.svg"), chart::chart(&lines)).unwrap();
         if is_published {
-            readme::put(readme::FRONT, &front::front(&self.runs, &lines));
+            readme::put(readme::FRONT, &front::front(self, &lines));
             let aimed: Vec<line::Line> = lines.into_iter().filter(|line| line.target.is_one()).collect();
             readme::put(readme::BENCHES, &table::figures(self, &aimed));
         }

@@ -63,8 +63,9 @@ fn occasion_of(document: &Document, letter: char, name: &str, occasion: &Occasio
         .map(|load| format!("load average before a run {:.1} ({:.1} – {:.1}); ", load.median, load.least, load.most))
         .unwrap_or_default();
     format!(
-        "**{letter}**: {name} UTC, ours {}; {load}{} cores of {}, {gib:.0} GiB, Linux {}; {}; `{}`",
+        "**{letter}**: {name} UTC, ours {} of {}; {load}{} cores of {}, {gib:.0} GiB, Linux {}; {}; `{}`",
         occasion.binary,
+        occasion.commit.get(..8).unwrap_or("an unknown commit"),
         machine.cores,
         machine.processor,
         machine.kernel,
@@ -73,14 +74,18 @@ fn occasion_of(document: &Document, letter: char, name: &str, occasion: &Occasio
     )
 }
 
+/// How often a line was measured.
+pub(super) fn count(line: &Line) -> String {
+    let (theirs, ours) = (line.theirs.count, line.ours.count);
+    if theirs == ours || theirs == 0 { ours.to_string() } else { format!("{theirs} / {ours}") }
+}
+
 /// How often a line was measured, and on which occasion.
 fn measured(document: &Document, line: &Line) -> String {
-    let (theirs, ours) = (line.theirs.count, line.ours.count);
-    let count = if theirs == ours || theirs == 0 { ours.to_string() } else { format!("{theirs} / {ours}") };
     let is_of = |name: &str| document.runs.iter().any(|run| run.scenario == line.scenario && run.occasion == name);
     let occasions = document.occasions.keys().enumerate().filter(|(_, name)| is_of(name));
     let letters: String = occasions.map(|(number, _)| letter(number)).collect();
-    format!("{count} {letters}")
+    format!("{} {letters}", count(line))
 }
 
 /// Median and range, or the one value.
