@@ -1,15 +1,18 @@
-//! The sets of values for all chart tests.
+//! The sets of values for all chart tests: the chart's `ci` folder, which other tools for charts read, too.
 
 use std::path::PathBuf;
 
 use csi_control_plane::roles::ROLES;
 use serde_json::Value;
 
-use crate::chart::helm::{self, Rendered, root};
+use crate::chart::helm::{self, Rendered};
+
+/// How the name of each file in that folder ends, by convention of `ct`, the tool that lints charts.
+const END: &str = "-values.yaml";
 
 /// One set.
 pub(crate) struct Case {
-    /// The file's name.
+    /// The file's name, without its end.
     pub(crate) name: String,
     /// Its path.
     pub(crate) path: PathBuf,
@@ -35,12 +38,13 @@ impl Case {
 /// Every set, those of roles that this daemon does not have too.
 pub(crate) fn all() -> Vec<Case> {
     let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(root().join("tests/chart/values")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        std::fs::read_dir(helm::chart().join("ci")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
         .into_iter()
         .map(|path| {
-            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let name = file.strip_suffix(END).unwrap_or_else(|| panic!("{file} does not end in {END}")).to_owned();
             let values: Value = serde_yaml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let roles = values["config"]["roles"].as_object().unwrap();
             let is_known = roles.keys().all(|role| ROLES.iter().any(|known| known.name == role));
@@ -61,5 +65,5 @@ pub(crate) fn known() -> Vec<Case> {
 
 /// The set of this name.
 pub(crate) fn case(name: &str) -> Case {
-    all().into_iter().find(|case| case.name == name).unwrap_or_else(|| panic!("values/{name}.yaml"))
+    all().into_iter().find(|case| case.name == name).unwrap_or_else(|| panic!("ci/{name}{END}"))
 }

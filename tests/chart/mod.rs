@@ -3,7 +3,7 @@
 //! ```text
 //! helm       runs it; a rendering is a list of objects
 //! helm3      Helm's last major version makes the same of it
-//! matrix     the sets of values in values/, those whose roles this daemon has
+//! matrix     the sets of values in the chart's ci/, those whose roles this daemon has
 //! node       the driver's node plugin beside the controller
 //! pods       what a pod looks like: probes, mounts, security, placement
 //! names      a namespace 1234 or a name `yes` stays a text

@@ -4,12 +4,14 @@
 //! links      each relative link names a file, and each anchor a heading
 //! commands   each command of the README and of the quickstart is played here, or its files are there
 //! release    the notes of a release, and the address of the repository
+//! community  the files that people and forges look for, and the forms
 //! counts     how many roles and sidecars there are, and which of these were tested
 //! samples    values that people copy have the probe of the driver's container
 //! gates      what `.ci/run` and `just prove` name is there, and CONTRIBUTING says which stage is whose
 //! ```
 
 mod commands;
+mod community;
 mod counts;
 mod gates;
 mod links;
