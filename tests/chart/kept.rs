@@ -25,18 +25,24 @@ pub(crate) fn keep(file: &Path, wanted: &str) {
 }
 
 /// Each folder of deploy/ with a values.yaml, and the namespace of its manifests.
-pub(crate) const DEPLOYED: [(&str, &str); 3] =
-    [("controller", "csi-driver"), ("attacher", "csi-driver"), ("csi-driver-host-path", "csi-hostpath")];
+pub(crate) const DEPLOYED: [(&str, &str); 5] = [
+    ("controller", "csi-driver"),
+    ("attacher", "csi-driver"),
+    ("csi-driver-host-path", "csi-hostpath"),
+    ("examples/node-plugin", "csi-driver"),
+    ("examples/replicas", "csi-driver"),
+];
 
 #[test]
 fn the_plain_manifests_are_what_the_chart_renders() {
     for (name, namespace) in DEPLOYED {
         let folder = helm::root().join("deploy").join(name);
         let values = folder.join("values.yaml");
-        let arguments = ["--namespace", namespace, "--name-template", name, "--no-hooks"];
+        let (up, release) = name.rsplit_once('/').map_or(("..", name), |(_, release)| ("../..", release));
+        let arguments = ["--namespace", namespace, "--name-template", release, "--no-hooks"];
         let rendered = render(&values, &arguments);
         let head = format!(
-            "# Rendered from values.yaml by `just chart-update`; a test keeps it so. No registry has the image yet: ../README.md \
+            "# Rendered from values.yaml by `just chart-update`; a test keeps it so. No registry has the image yet: {up}/README.md \
              says\n# how to build it, and how to apply this.\n{rendered}"
         );
         keep(&folder.join("manifests.yaml"), &head);

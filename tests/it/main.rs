@@ -9,6 +9,7 @@
 //! | [`drift`] | attachments that the driver lost or created outside Kubernetes |
 //! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
+//! | [`examples`] | the files of deploy/examples, as a person applies them |
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
 //! | [`leading`] | leases: who may work, and when |
 //! | [`migrated`] | volumes of in-tree plugins beside the drivers that have taken the plugins over |
@@ -57,6 +58,7 @@ mod deadlines;
 mod drift;
 mod driver;
 mod errors;
+mod examples;
 mod failures;
 mod ground;
 mod grouping;
