@@ -9,10 +9,12 @@
 #
 # Both platforms are compiled on the machine's own (no emulation). The binary carries the list of the crates that it is
 # made of (cargo-auditable): the SBOM that `--sbom=true` attaches is read from it, and so can any scanner later.
-ARG RUST_VERSION=1.95
+#
+# Both base images are named by digest, and renewed by Dependabot. The first names the one Rust version of the project, which
+# `.ci/release rust` reads for the gate and for the binaries of a release.
 
 # The tools, once for both platforms.
-FROM --platform=$BUILDPLATFORM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS tools
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS tools
 RUN cargo install --locked cargo-chef@0.1.78 cargo-auditable@0.7.7
 WORKDIR /src
 
@@ -54,7 +56,7 @@ ARG REVISION=""
 RUN . /etc/build.env && CSI_CONTROL_PLANE_COMMIT="$REVISION" cargo auditable build --locked --release --no-default-features --bin csi-control-plane \
     && cp "target/$CARGO_BUILD_TARGET/release/csi-control-plane" /csi-control-plane
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM gcr.io/distroless/static-debian12:nonroot@sha256:afa5c872c891853ca7fcf1f12c3edb23f7eeef36189728842dd51042ff57f7ab
 # Of which commit, and where its source is: only who builds knows.
 ARG VERSION=0.1.0 REVISION="" SOURCE=""
 LABEL org.opencontainers.image.title="csi-control-plane" \

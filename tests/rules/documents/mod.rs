@@ -3,6 +3,7 @@
 //! ```text
 //! links      each relative link names a file, and each anchor a heading
 //! commands   each command of the README and of the quickstart is played here, or its files are there
+//! pins       actions, base images and Rust are named exactly, and renewed
 //! release    the notes of a release, and the address of the repository
 //! community  the files that people and forges look for, and the forms
 //! counts     how many roles and sidecars there are, and which of these were tested
@@ -15,6 +16,7 @@ mod community;
 mod counts;
 mod gates;
 mod links;
+mod pins;
 mod release;
 mod samples;
 
