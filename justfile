@@ -149,6 +149,11 @@ order:
         --binary "{{ target }}/$target/release/csi-control-plane" --contenders csi-control-plane \
         --rounds 1 --workloads node,all --scenarios node,idle --idle 0
 
+# Archives, SBOMs, an image and a chart in a registry on the loopback, signed with a key that is made for it, and verified.
+# Plays a release to its end, without a forge or a registry (needs Go, jq, cargo-auditable): `.ci/rehearse`.
+release-rehearsal: _image-binary
+    CARGO_TARGET_DIR='{{ target }}' .ci/rehearse '{{ target }}/image-binaries'
+
 # Packs the committed sources with those of all crates, for a build without a network: `csi-control-plane-VERSION-vendored.tar.gz` in the target folder.
 vendor:
     #!/usr/bin/env bash

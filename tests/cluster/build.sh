@@ -17,6 +17,7 @@
 #   go/prometheus   prometheus, without its user interface and the clouds that it can discover targets in
 #   go/dockerfile   dockerfile-lint, ours around BuildKit's checks
 #   go/actionlint   actionlint, which checks the workflows in .github
+#   go/signing      cosign, which signs a release, and crane, which makes images and serves a registry
 #   go/translation  translate-in-tree, ours around the translation of in-tree volumes of the Go sidecars
 #   debian          runc and a static busybox, from Debian's packages, which are unpacked and not installed
 #
@@ -26,7 +27,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -56,6 +57,7 @@ folder() {
         prometheus) echo "$cache/prometheus-$(version prometheus github.com/prometheus/prometheus)-$sums" ;;
         dockerfile) echo "$cache/dockerfile-$(version dockerfile github.com/moby/buildkit)-$sums" ;;
         actionlint) echo "$cache/actionlint-$(version actionlint github.com/rhysd/actionlint)-$sums" ;;
+        signing) echo "$cache/signing-$(version signing github.com/sigstore/cosign/v3)-$sums" ;;
         translation) echo "$cache/translation-$(version translation k8s.io/csi-translation-lib)-$sums" ;;
         *) echo "build.sh: there is no part $1" >&2 && exit 64 ;;
     esac
@@ -186,13 +188,18 @@ build() {
             release="$(version actionlint github.com/rhysd/actionlint)"
             program actionlint actionlint github.com/rhysd/actionlint/cmd/actionlint "-X github.com/rhysd/actionlint.version=$release"
             ;;
+        signing)
+            release="$(version signing github.com/sigstore/cosign/v3)"
+            program signing cosign github.com/sigstore/cosign/v3/cmd/cosign "-X sigs.k8s.io/release-utils/version.gitVersion=$release"
+            program signing crane github.com/google/go-containerregistry/cmd/crane ""
+            ;;
         translation) program translation translate-in-tree . "" ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -166,3 +166,18 @@ fn advisories_codeql_and_scorecard_look_at_changes_and_at_main() {
         assert!(needed.iter().all(|one| found.contains(*one)), "{name}: {found:?}");
     }
 }
+
+/// The workflow and its rehearsal make the files of a release by the same commands.
+#[test]
+fn what_a_release_makes_is_rehearsed() {
+    let (workflow, rehearsal) = (read(".github/workflows/release.yaml"), read(".ci/rehearse"));
+    for command in ["check", "notes", "pack", "chart", "sums"] {
+        let call = format!(".ci/release {command} ");
+        assert!(workflow.contains(&call), "the workflow has no {call}");
+        assert!(rehearsal.contains(&call), ".ci/rehearse has no {call}");
+    }
+    for signature in ["cosign sign ", "cosign sign-blob "] {
+        assert!(workflow.contains(signature) && rehearsal.contains(signature), "{signature}");
+    }
+    assert!(read("justfile").contains("\nrelease-rehearsal"), "`just release-rehearsal` plays it");
+}
