@@ -77,21 +77,21 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependenci
     if keys.is_empty() {
         return Verdict::Same;
     }
-    let reached = |reach| keys.iter().filter(move |key| keys::reach(key) == reach);
-    let fixed: BTreeSet<String> = reached(Reach::Process).cloned().collect();
-    if !fixed.is_empty() {
-        return Verdict::Refuse(Refusal::NeedsRestart(fixed));
-    }
+    // Before the keys that need a restart: a process that is restarted with this file would serve nothing.
     if new.roles.is_empty() {
         return Verdict::Refuse(Refusal::NoRole);
     }
+    let reached = |reach| keys.iter().filter(move |key| keys::reach(key) == reach);
+    let mut fixed: BTreeSet<String> = reached(Reach::Process).cloned().collect();
     let names = |of: &Loaded| of.roles.keys().copied().collect::<BTreeSet<&'static str>>();
     let (before, after) = (names(old), names(new));
     let added: BTreeSet<_> = after.difference(&before).copied().collect();
     // What the cluster needs is set up once, at the start.
     if needs_cluster(&after) && !needs_cluster(&before) {
-        let first = added.iter().filter(|role| needs_cluster([*role])).map(|role| format!("roles.{role}"));
-        return Verdict::Refuse(Refusal::NeedsRestart(first.collect()));
+        fixed.extend(added.iter().filter(|role| needs_cluster([*role])).map(|role| format!("roles.{role}")));
+    }
+    if !fixed.is_empty() {
+        return Verdict::Refuse(Refusal::NeedsRestart(fixed));
     }
     let removed: BTreeSet<_> = before.difference(&after).copied().collect();
     let moved = |role: &&&'static str| {

@@ -268,8 +268,12 @@ fn a_file_without_any_role_is_refused() {
     for text in ["", "# nothing\n", "csi: {timeout: 16s}\n", "roles:\n"] {
         let file = File { name: "config.yaml".to_owned(), text: text.to_owned() };
         let new = load(&Sources { file: Some(file), ..Sources::default() }, &sections()).unwrap();
-        let verdict = decide(&loaded(&reference()), &new, &depends_on());
-        assert_eq!(verdict, Verdict::Refuse(Refusal::NoRole), "{text:?}");
+        // An emptied file also takes back what needs a restart, and that restart would serve nothing.
+        let elsewhere = with(&[("csi.endpoint", json!("/run/other.sock")), ("diagnostics.listen", json!("[::]:9090"))]);
+        for old in [reference(), elsewhere] {
+            let verdict = decide(&loaded(&old), &new, &depends_on());
+            assert_eq!(verdict, Verdict::Refuse(Refusal::NoRole), "{text:?}");
+        }
     }
 }
 
@@ -288,6 +292,12 @@ fn the_first_role_of_the_cluster_needs_a_restart_and_later_ones_do_not() {
     };
     let refused = Verdict::Refuse(Refusal::NeedsRestart(["roles.attacher".to_owned()].into()));
     assert_eq!(verdict(&["liveness"], &["liveness", "attacher"]), refused);
+    let both = with(&[("csi.endpoint", json!("/x"))]);
+    let old = with(&only(&["liveness"]).iter().map(|(key, value)| (&**key, value.clone())).collect::<Vec<_>>());
+    let Verdict::Refuse(Refusal::NeedsRestart(keys)) = decide(&loaded(&old), &loaded(&both), &depends_on()) else {
+        panic!("applied")
+    };
+    assert!(keys.contains("csi.endpoint") && keys.contains("roles.attacher"), "all of them are named: {keys:?}");
     for (old, new) in [
         (&["liveness"][..], &["liveness", "registrar"][..]),
         (&["attacher"], &["attacher", "liveness"]),
