@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -236,7 +236,7 @@ enum Verb {
     },
     /// Validate a configuration offline: print all errors, or the plan (roles, Leases, watches, RBAC).
     Check {
-        /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`).
+        /// The configuration file (or the variable `CSI_CONTROL_PLANE_CONFIG`); `-` is the standard input.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// The same without `--config`.
@@ -343,7 +343,15 @@ pub fn parse(
         Ok(file)
     };
     Ok(match parsed.verb {
-        Verb::Run { config, keys } => Command::Run { config: file_unless_role(config, &keys)?, keys },
+        Verb::Run { config, keys } => {
+            let config = file_unless_role(config, &keys)?;
+            if config.as_deref() == Some(Path::new("-")) {
+                let text =
+                    "`run` reads its configuration again while it serves, and the standard input ends: give it a file";
+                return Err(instead(&Arguments::command().error(ErrorKind::ValueValidation, text), None));
+            }
+            Command::Run { config, keys }
+        }
         Verb::Check { config, file, keys, driver_name, allow_empty, kubeconfig, output } => {
             let config = file_unless_role(config.or(file), &keys)?;
             Command::Check { config, keys, driver_name, allow_empty, kubeconfig, output }

@@ -17,7 +17,7 @@ use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
 use csi_control_plane::migrate::report::Lenient;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, listen};
+use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, input, listen};
 use csi_control_plane::roles::{metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,13 @@ fn main() -> ExitCode {
 }
 
 fn dispatch() -> ExitCode {
-    let variables: BTreeMap<String, String> = std::env::vars().collect();
+    let variables = match config::variables(std::env::vars_os()) {
+        Ok(variables) => variables,
+        Err(odd) => {
+            complain(&format!("error: {odd}\n"));
+            return Exit::Config.into();
+        }
+    };
     let command = match cli::parse(std::env::args_os().collect(), &variables, &sidecars::hosted()) {
         Ok(command) => command,
         Err(instead) => {
@@ -125,8 +131,8 @@ struct Given<'a> {
 
 impl Given<'_> {
     /// Its name in messages.
-    fn name(&self) -> &Path {
-        self.file.unwrap_or_else(|| Path::new("the command line"))
+    fn name(&self) -> String {
+        self.file.map_or_else(|| "the command line".to_owned(), input::name)
     }
 
     fn sources(&self) -> Result<Sources, String> {
@@ -145,7 +151,7 @@ fn load(given: &Given<'_>) -> Result<Loaded, String> {
 
 fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Output) -> Result<Loaded, String> {
     let loaded = config::load(&given.sources()?, &sections());
-    let with_a_role = |loaded: Loaded| loaded.with_a_role(given.name(), &sections());
+    let with_a_role = |loaded: Loaded| loaded.with_a_role(&given.name(), &sections());
     let loaded = loaded.and_then(|loaded| if allow_empty { Ok(loaded) } else { with_a_role(loaded) });
     let loaded = match (loaded, output) {
         (Ok(loaded), _) => loaded,
@@ -167,7 +173,7 @@ fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Out
     let warnings: Vec<String> = loaded.warnings.iter().cloned().chain(loaded.unmet.iter().map(said)).collect();
     match output {
         Output::Text => {
-            print(&format!("{}: valid\n\n{}{plan}", given.name().display(), cli::settings_text(&given.flags)));
+            print(&format!("{}: valid\n\n{}{plan}", given.name(), cli::settings_text(&given.flags)));
             for warning in &warnings {
                 complain(&format!("warning: {warning}\n"));
             }
@@ -271,13 +277,9 @@ fn lenient(choice: Option<&[String]>) -> Lenient {
 fn manifests(paths: &[PathBuf]) -> Result<Vec<Manifest>, String> {
     let mut found = Vec::new();
     for path in paths {
-        let name = path.display().to_string();
+        let name = input::name(path);
         let failed = |error: std::io::Error| format!("error: cannot read {name}: {error}\n");
-        if path.as_os_str() == "-" {
-            let text = std::io::read_to_string(std::io::stdin())
-                .map_err(|error| format!("error: cannot read standard input: {error}\n"))?;
-            found.push(Manifest { name: "standard input".to_owned(), text });
-        } else if path.is_dir() {
+        if path.is_dir() && !input::is_standard(path) {
             let entries = std::fs::read_dir(path).map_err(failed)?;
             let mut files: Vec<PathBuf> =
                 entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(failed)?;
@@ -293,7 +295,7 @@ fn manifests(paths: &[PathBuf]) -> Result<Vec<Manifest>, String> {
             files.sort();
             found.extend(manifests(&files)?);
         } else {
-            let text = std::fs::read_to_string(path).map_err(failed)?;
+            let text = input::read(path).map_err(failed)?;
             found.push(Manifest { name, text });
         }
     }

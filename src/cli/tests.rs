@@ -17,6 +17,23 @@ fn the_definition_is_sound() {
 }
 
 #[test]
+fn the_standard_input_is_checked_and_not_run_since_it_cannot_be_read_again() {
+    let is_from = |line: &str, variables: &[(&str, &str)]| match parsed(line, variables) {
+        Ok(Command::Check { config, .. }) => config == Some(PathBuf::from("-")),
+        other => panic!("{line}: {other:?}"),
+    };
+    let variable = [(FILE_VARIABLE, "-")];
+    for (line, variables) in [("check -", &[][..]), ("check --config -", &[]), ("check", &variable)] {
+        assert!(is_from(line, variables), "{line}");
+    }
+    for (line, variables) in [("run --config -", &[][..]), ("run", &variable)] {
+        let refused = parsed(line, variables).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage, "{line}");
+        assert!(refused.text.contains("the standard input ends: give it a file"), "{}", refused.text);
+    }
+}
+
+#[test]
 fn each_verb_is_a_command() {
     let config = PathBuf::from("c.yaml");
     for (line, command) in [

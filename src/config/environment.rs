@@ -9,9 +9,13 @@
 //! A whole block can be given too, as YAML: `CSI_CONTROL_PLANE_LEADER_ELECTION__LABELS={example.com/team: storage}` is the
 //! way to a label whose name no variable could have.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
 use serde_json::{Map, Value};
 
-use super::{shape, yaml};
+use super::shape;
+use super::yaml::{self, Tree};
 
 /// What our variables begin with.
 pub const PREFIX: &str = "CSI_CONTROL_PLANE_";
@@ -21,6 +25,26 @@ pub const FILE_VARIABLE: &str = "CSI_CONTROL_PLANE_CONFIG";
 
 /// The variable by which `build.rs` is told the commit.
 const COMMIT_VARIABLE: &str = "CSI_CONTROL_PLANE_COMMIT";
+
+/// One of our variables holds what is no text.
+#[derive(Debug, thiserror::Error)]
+#[error("the variable {name} is no UTF-8: {shown}")]
+pub struct OddVariable {
+    name: String,
+    shown: String,
+}
+
+/// The environment as texts. Of the variables that are none only ours are refused: the others have their own readers.
+pub fn variables(all: impl Iterator<Item = (OsString, OsString)>) -> Result<BTreeMap<String, String>, OddVariable> {
+    all.map(|(name, value)| {
+        let (name, shown) = (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned());
+        if name.starts_with(PREFIX) && value.to_str().is_none() {
+            return Err(OddVariable { name, shown });
+        }
+        Ok((name, shown))
+    })
+    .collect()
+}
 
 /// A variable of ours.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,25 +66,32 @@ pub(super) fn variable<'a>(name: &'a str, text: &'a str) -> Option<Variable<'a>>
 
 impl Variable<'_> {
     /// The layer that this variable is: a tree with one leaf.
-    pub(super) fn tree(&self, schema: &Value) -> Value {
-        let leaf = self.leaf(shape::at(schema, &self.path));
-        self.path.iter().rev().fold(leaf, |value, key| Value::Object(Map::from_iter([(key.clone(), value)])))
+    pub(super) fn tree(&self, schema: &Value) -> Tree {
+        let Tree { value, mut unusual } = self.leaf(shape::at(schema, &self.path));
+        let paths = unusual.duplicates.iter_mut().chain(unusual.wide.iter_mut().map(|(path, _)| path));
+        paths.for_each(|path| drop(path.splice(..0, self.path.iter().cloned())));
+        let above = |value, key: &String| Value::Object(Map::from_iter([(key.clone(), value)]));
+        Tree { value: self.path.iter().rev().fold(value, above), unusual }
     }
 
-    /// The variable of the key with these words, if the underscores are at other places: `…_CSI__TIMEOUT` for `…_CSI_TIMEOUT`.
+    /// The variable of the key with these words, if the underscores are at other places: `…_CSI__TIMEOUT` for `…_CSI_TIMEOUT`. None
+    /// for a variable that names a key: what is wrong is below it, in its text.
     pub(super) fn meant(&self, schema: &Value) -> Option<String> {
+        if shape::at(schema, &self.path).is_some() {
+            return None;
+        }
         find(schema, &self.path.concat().to_lowercase()).map(|words| format!("{PREFIX}{}", words.join("__")))
     }
 
     /// The text as the key's type: a text stays what it is (`123` too), anything else is read as YAML.
-    fn leaf(&self, schema: Option<&Value>) -> Value {
-        let text = || Value::String(self.text.to_owned());
+    fn leaf(&self, schema: Option<&Value>) -> Tree {
+        let text = || Tree { value: Value::String(self.text.to_owned()), ..Tree::default() };
         match schema {
             Some(schema) if shape::allows(schema, "string") => {
                 let null = shape::allows(schema, "null") && (self.text.is_empty() || self.text == "null");
-                if null { Value::Null } else { text() }
+                if null { Tree::default() } else { text() }
             }
-            _ => yaml::parse(self.text).map_or_else(|_| text(), |tree| tree.value),
+            _ => yaml::parse(self.text).unwrap_or_else(|_| text()),
         }
     }
 }

@@ -5,7 +5,8 @@ use figment::{Error, Figment, Metadata, Profile, Provider};
 use serde_json::{Map, Value, json};
 
 use super::environment::variable;
-use super::{Config, File, FlagSetting, RoleSection, Sources, manifest, schema, shape, yaml};
+use super::yaml::{self, Tree};
+use super::{Config, File, FlagSetting, RoleSection, Sources, manifest, schema, shape, syntax};
 use crate::process::Fault;
 
 const DEFAULT: &str = "default";
@@ -58,14 +59,18 @@ pub(super) fn merge<'a>(sources: &'a Sources, roles: &[RoleSection], faults: &mu
                     fault.allowed = format!("did you mean the variable {meant}?");
                 }
             }
-            figment = figment.merge(Layer { origin, tree });
+            for path in tree.unusual.duplicates {
+                faults.push(again(&path, "", origin.clone()));
+            }
+            figment = figment.merge(Layer { origin, tree: tree.value });
         }
     }
     for FlagSetting { flag, key, value } in &sources.flags {
         let leaf = value.clone();
-        let mut tree = key.rsplit('.').fold(leaf, |value, key| json!({ key: value }));
+        let value = key.rsplit('.').fold(leaf, |value, key| json!({ key: value }));
+        let mut tree = Tree { value, ..Tree::default() };
         note((&schema, roles), &mut tree, faults, |_| flag.clone());
-        figment = figment.merge(Layer { origin: flag.clone(), tree });
+        figment = figment.merge(Layer { origin: flag.clone(), tree: tree.value });
     }
     let tagged = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
     let tree = serde_json::to_value(&tagged).unwrap_or_default();
@@ -76,7 +81,7 @@ fn read_file(file: &File, known: Known<'_>, faults: &mut Vec<Fault>) -> Value {
     let mut tree = match yaml::parse(&file.text) {
         Ok(tree) => tree,
         Err(error) => {
-            faults.push(syntax(file, &error));
+            faults.push(syntax::fault(file, &error));
             return json!({});
         }
     };
@@ -85,47 +90,29 @@ fn read_file(file: &File, known: Known<'_>, faults: &mut Vec<Fault>) -> Value {
         faults.push(Fault { key: String::new(), found, allowed, origin });
         return json!({});
     }
-    for path in &tree.duplicates {
+    for path in &tree.unusual.duplicates {
         let line = |nth| yaml::locate(&file.text, path, nth).unwrap_or_default();
-        faults.push(Fault {
-            key: path.join("."),
-            found: format!("the same key again (first on line {})", line(0)),
-            allowed: "each key once".to_owned(),
-            origin: Some(format!("{}:{}", file.name, line(1))),
-        });
+        let first = format!(" (first on line {})", line(0));
+        faults.push(again(path, &first, format!("{}:{}", file.name, line(1))));
     }
-    note(known, &mut tree.value, faults, |path| locate(file, path));
+    note(known, &mut tree, faults, |path| locate(file, path));
     tree.value
 }
 
-/// A text that is no YAML at all: nothing else can be said about it.
-fn syntax(file: &File, error: &serde_yaml::Error) -> Fault {
-    let (mut origin, mut found) = (file.name.clone(), String::new());
-    if let Some(location) = error.location() {
-        origin = format!("{}:{}:{}", file.name, location.line(), location.column());
-        let line = file.text.lines().nth(location.line().saturating_sub(1)).unwrap_or_default();
-        if line.chars().nth(location.column().saturating_sub(1)) == Some('\t') {
-            let before = line.trim();
-            let before =
-                if before.is_empty() { String::new() } else { format!(", before `{}`", shape::shorten(before)) };
-            found = format!("a tab at line {}, column {}{before}", location.line(), location.column());
-            let allowed = "spaces only: YAML takes no tab in an indentation".to_owned();
-            return Fault { key: String::new(), found, allowed, origin: Some(origin) };
-        }
-        if !line.trim().is_empty() {
-            found = format!("`{}`: ", shape::shorten(line.trim()));
-        }
-    }
-    found.push_str(&error.to_string());
-    Fault { key: String::new(), found, allowed: "YAML".to_owned(), origin: Some(origin) }
+/// A key that stands twice.
+fn again(path: &[String], first: &str, origin: String) -> Fault {
+    let found = format!("the same key again{first}");
+    Fault { key: path.join("."), found, allowed: "each key once".to_owned(), origin: Some(origin) }
 }
 
 /// Takes what does not fit out of a layer.
-fn note((schema, roles): Known<'_>, tree: &mut Value, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
-    faults.extend(shape::check(schema, roles, tree).into_iter().map(|finding| Fault {
+fn note((schema, roles): Known<'_>, tree: &mut Tree, faults: &mut Vec<Fault>, origin: impl Fn(&[String]) -> String) {
+    let wide = &tree.unusual.wide;
+    let digits = |path: &[String]| wide.iter().find(|(at, _)| at == path).map(|(_, digits)| digits.clone());
+    faults.extend(shape::check(schema, roles, &mut tree.value).into_iter().map(|finding| Fault {
         origin: Some(origin(&finding.path)),
+        found: digits(&finding.path).filter(|_| finding.found != shape::UNKNOWN_KEY).unwrap_or(finding.found),
         key: finding.path.join("."),
-        found: finding.found,
         allowed: finding.allowed,
     }));
 }

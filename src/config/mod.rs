@@ -31,13 +31,14 @@ mod schema;
 mod shape;
 pub mod sidecar;
 mod suggest;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod yaml;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,10 +48,10 @@ use crate::cluster::KubernetesSection;
 use crate::csi::CsiSection;
 use crate::diagnostics::DiagnosticsSection;
 use crate::election::LeaderElectionSection;
-use crate::process::{Fault, Faults, Section};
+use crate::process::{Fault, Faults, Section, input};
 use crate::telemetry::TelemetrySection;
 
-pub use environment::{FILE_VARIABLE, PREFIX};
+pub use environment::{FILE_VARIABLE, OddVariable, PREFIX, variables};
 pub use needs::{Need, Needs};
 pub use runtime::RuntimeSection;
 pub use schema::{Conflicts, Rest, RoleSection, Warnings};
@@ -115,18 +116,19 @@ pub struct File {
 
 /// The configuration file cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the configuration file {}", path.display())]
+#[error("cannot read the configuration file {name}")]
 pub struct ReadError {
-    path: PathBuf,
+    name: String,
     #[source]
     source: std::io::Error,
 }
 
 impl File {
-    /// Reads a file. The only I/O of this folder, once, before anything is started.
+    /// Reads a file; `-` is the standard input. The only I/O of this folder, once, before anything is started.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ReadError { path: path.to_owned(), source })?;
-        Ok(Self { name: path.display().to_string(), text })
+        let name = input::name(path);
+        let text = input::read(path).map_err(|source| ReadError { name: name.clone(), source })?;
+        Ok(Self { name, text })
     }
 }
 
@@ -151,7 +153,7 @@ impl Loaded {
 
     /// Refuses a configuration that enables no role: most often its blocks are at a wrong place, or commented out. A running
     /// daemon accepts it, because a role may be added to its file later.
-    pub fn with_a_role(self, file: &Path, roles: &[RoleSection]) -> Result<Self, Rejected> {
+    pub fn with_a_role(self, source: &str, roles: &[RoleSection]) -> Result<Self, Rejected> {
         if !self.roles.is_empty() {
             return Ok(self);
         }
@@ -160,7 +162,7 @@ impl Loaded {
             key: "roles".to_owned(),
             found: "no role".to_owned(),
             allowed: format!("a block for at least one of {}; --allow-empty if you mean none", names.join(", ")),
-            origin: Some(file.display().to_string()),
+            origin: Some(source.to_owned()),
         };
         Err(Rejected { faults: vec![fault] })
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::process::duration;
 
+mod texts;
+
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct PainterSection {
@@ -230,30 +232,6 @@ fn every_kind_of_bad_input_is_told_with_key_and_place() {
 }
 
 #[test]
-fn text_that_is_no_yaml_is_told_with_line_and_column() {
-    for (text, origin, found) in [
-        ("csi:\n  timeout: 1s\n endpoint: x\n", "config.yaml:3:2", "`endpoint: x`: "),
-        ("csi: [1", "config.yaml:2:1", "while parsing a flow sequence"),
-        ("a: &x\nb: *y\n", "config.yaml:2:4", "unknown anchor"),
-        ("csi: !tag x\n", "config.yaml:1:6", "`csi: !tag x`: "),
-        ("csi: {}\n---\nroles: {}\n", "config.yaml", "more than one document"),
-        ("\tcsi: {}\n", "config.yaml:1:1", "a tab at line 1, column 1, before `csi: {}`"),
-        (
-            "csi:\n  timeout: 1s\n  \tendpoint: /x\n",
-            "config.yaml:3:3",
-            "a tab at line 3, column 3, before `endpoint: /x`",
-        ),
-        ("csi:\n  timeout: 1s\n\t\nroles: {}\n", "config.yaml:3:1", "a tab at line 3, column 1"),
-    ] {
-        let rejected = load(&sources(text, &[]), ROLES).expect_err(text);
-        let [fault] = rejected.faults.as_slice() else { panic!("{text}: {rejected}") };
-        assert_eq!(fault.origin.as_deref(), Some(origin), "{text}: {rejected}");
-        assert!(fault.found.contains(found), "{text}: {rejected}");
-        assert_eq!(fault.allowed.contains("spaces"), text.contains('\t'), "{rejected}");
-    }
-}
-
-#[test]
 fn a_manifest_in_the_place_of_the_configuration_is_one_fault() {
     let map =
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: d, namespace: ns}\ndata:\n  config.yaml: |\n    roles: {}\n";
@@ -312,6 +290,16 @@ fn faults_of_the_environment_name_the_variable() {
         (
             ("CSI_CONTROL_PLANE_LEADER_ELECTION__ENABLED", "{"),
             "leaderElection.enabled: \"{\" -> true or false".to_owned(),
+        ),
+        (("CSI_CONTROL_PLANE_ROLES", "{foo: {}}"), "roles.foo: an unknown key -> one of painter".to_owned()),
+        (
+            ("CSI_CONTROL_PLANE_ROLES", "{painter: {brushs: 5}}"),
+            "roles.painter.brushs: an unknown key -> did you mean `brushes`?".to_owned(),
+        ),
+        (("CSI_CONTROL_PLANE_CSI", "{timout: 5s}"), "csi.timout: an unknown key -> did you mean `timeout`?".to_owned()),
+        (
+            ("CSI_CONTROL_PLANE_ROLES__PAINTER", "{brushes: 1, brushes: 2}"),
+            "roles.painter.brushes: the same key again -> each key once".to_owned(),
         ),
         (
             ("CSI_CONTROL_PLANE_CSI", "x"),
@@ -386,11 +374,11 @@ fn of_thousands_of_faults_people_see_twenty_and_a_count() {
 #[test]
 fn a_file_without_a_role_is_refused_where_that_is_asked() {
     for text in ["", "roles: {}\n", "csi: {timeout: 1s}\n"] {
-        let rejected = loaded(text, &[]).with_a_role("config.yaml".as_ref(), ROLES).unwrap_err();
+        let rejected = loaded(text, &[]).with_a_role("config.yaml", ROLES).unwrap_err();
         let told = "a block for at least one of painter; --allow-empty if you mean none";
         assert_eq!((rejected.faults.len(), rejected.faults[0].allowed.as_str()), (1, told), "{text}");
     }
-    assert!(loaded("roles: {painter: }", &[]).with_a_role("config.yaml".as_ref(), ROLES).is_ok());
+    assert!(loaded("roles: {painter: }", &[]).with_a_role("config.yaml", ROLES).is_ok());
 }
 
 #[test]

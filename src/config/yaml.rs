@@ -1,32 +1,48 @@
-//! Parses YAML text to a tree, and also finds duplicate keys and the line of any key.
+//! Parses YAML text to a tree, and also finds duplicate keys, numbers of more than 64 bits, and the line of any key.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
 /// What the text says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tree {
     /// All of it; of a key that stands twice, the first.
     pub(super) value: Value,
-    /// The paths of keys that stand twice.
+    /// What the value does not show.
+    pub(super) unusual: Unusual,
+}
+
+/// What a tree of JSON cannot hold, by the paths of its keys.
+#[derive(Debug, Default)]
+pub(super) struct Unusual {
+    /// Keys that stand twice.
     pub(super) duplicates: Vec<Vec<String>>,
+    /// Whole numbers of more than 64 bits, with their digits. In the tree they are fractions, which no key for whole numbers takes.
+    pub(super) wide: Vec<(Vec<String>, String)>,
 }
 
 /// Reads a text. Nothing but comments is null.
 pub(super) fn parse(text: &str) -> Result<Tree, serde_yaml::Error> {
-    let mut duplicates = Vec::new();
+    let mut unusual = Unusual::default();
     if text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---") {
-        return Ok(Tree { value: Value::Null, duplicates });
+        return Ok(Tree::default());
     }
-    let reader = Reader { path: Vec::new(), duplicates: &mut duplicates };
+    let reader = Reader { path: Vec::new(), unusual: &mut unusual };
     let value = reader.deserialize(serde_yaml::Deserializer::from_str(text))?;
-    Ok(Tree { value, duplicates })
+    Ok(Tree { value, unusual })
 }
 
 struct Reader<'a> {
     path: Vec<String>,
-    duplicates: &'a mut Vec<Vec<String>>,
+    unusual: &'a mut Unusual,
+}
+
+impl Reader<'_> {
+    fn wide(self, near: f64, digits: String) -> Value {
+        self.unusual.wide.push((self.path, digits));
+        near.into()
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
@@ -60,6 +76,16 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(value.into())
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "its digits are kept beside the tree")]
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(self.wide(value as f64, value.to_string()))
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "its digits are kept beside the tree")]
+    fn visit_u128<E>(self, value: u128) -> Result<Value, E> {
+        Ok(self.wide(value as f64, value.to_string()))
+    }
+
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
         // Infinity and NaN have no place in JSON; as text they fail the check for a number, and are shown.
         Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
@@ -72,7 +98,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         while let Some(item) =
-            items.next_element_seed(Reader { path: self.path.clone(), duplicates: &mut *self.duplicates })?
+            items.next_element_seed(Reader { path: self.path.clone(), unusual: &mut *self.unusual })?
         {
             list.push(item);
         }
@@ -84,9 +110,9 @@ impl<'de> Visitor<'de> for Reader<'_> {
         while let Some(key) = entries.next_key::<String>()? {
             let mut path = self.path.clone();
             path.push(key.clone());
-            let value = entries.next_value_seed(Reader { path: path.clone(), duplicates: &mut *self.duplicates })?;
+            let value = entries.next_value_seed(Reader { path: path.clone(), unusual: &mut *self.unusual })?;
             if map.contains_key(&key) {
-                self.duplicates.push(path);
+                self.unusual.duplicates.push(path);
             } else {
                 map.insert(key, value);
             }
@@ -226,7 +252,7 @@ mod tests {
         let text = "csi:\n  timeout: 1s\n  timeout: 2s\n";
         let tree = parse(text).unwrap();
         assert_eq!(tree.value, json!({"csi": {"timeout": "1s"}}));
-        assert_eq!(tree.duplicates, [path("csi.timeout")]);
+        assert_eq!(tree.unusual.duplicates, [path("csi.timeout")]);
         assert_eq!(locate(text, &path("csi.timeout"), 1), Some(3));
     }
 

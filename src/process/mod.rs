@@ -6,6 +6,7 @@ mod clock;
 pub mod duration;
 mod error_chain;
 mod failure_log;
+pub mod input;
 mod listen;
 #[cfg(test)]
 pub(crate) mod mem_listener;

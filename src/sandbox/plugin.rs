@@ -1,14 +1,13 @@
 //! The `demo-driver` verb: the demo driver alone, as a CSI plugin that mounts, for a node with pods.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::driver::{Driver, Listen, Node, Profile, Server};
 use super::verb::{SandboxError, Signals, telemetry_settings};
 use crate::csi::Endpoint;
-use crate::process::Clock;
+use crate::process::{Clock, input};
 use crate::telemetry::{Meter, Telemetry};
 
 /// The mode of the socket: the daemon may be another user of the driver's group.
@@ -33,8 +32,7 @@ impl Plugin {
         let mut profile = match &self.profile {
             None => Profile::default(),
             Some(path) => {
-                let text =
-                    fs::read_to_string(path).map_err(|source| SandboxError::Folder { path: path.clone(), source })?;
+                let text = input::read(path).map_err(|source| SandboxError::Folder { path: path.clone(), source })?;
                 serde_yaml::from_str(&text).map_err(|source| SandboxError::Profile { path: path.clone(), source })?
             }
         };
@@ -73,6 +71,8 @@ pub fn serve(wanted: &Plugin, variables: &BTreeMap<String, String>) -> Result<()
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

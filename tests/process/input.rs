@@ -1,8 +1,11 @@
 //! Invalid configurations: all errors at once, with their place and the allowed values, and exit code 78.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use serde_json::Value;
 
-use super::program::run;
+use super::program::{run, run_reading, run_with_variable};
 
 const WRONG: &str = "\
 csi:
@@ -84,6 +87,39 @@ async fn a_file_that_is_not_there_or_not_yaml_is_exit_code_78_and_named() {
             assert!(ended.stderr.contains(path), "{verb}: {}", ended.stderr);
         }
     }
+}
+
+#[tokio::test]
+async fn check_reads_the_standard_input_as_migrate_does() {
+    let (_folder, path) = file("roles: {attacher: {}}\n");
+    for arguments in [&["check", "-"][..], &["check", "--config", "-"]] {
+        let ended = run_reading(arguments, path.as_ref()).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(ended.stdout.starts_with("standard input: valid\n"), "{}", ended.stdout);
+    }
+    let (_folder, path) = file("roles: {attacher: {workers: 0}}\n");
+    let ended = run_reading(&["check", "-"], path.as_ref()).await;
+    assert_eq!(ended.code, Some(78));
+    assert!(ended.stderr.contains("  roles.attacher.workers  (standard input:1)\n"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_refused_with_their_place_in_a_file_and_by_name_in_the_environment() {
+    let (_folder, path) = file("");
+    std::fs::write(&path, b"csi:\n  timeout: 15s\nroles: {att\xffacher: {}}\n").unwrap();
+    let says = format!(
+        "error: cannot read the configuration file {path}: line 3, column 12: the byte 0xff is no UTF-8: save it as UTF-8\n"
+    );
+    for verb in ["run", "check"] {
+        let ended = run(&[verb, "--config", &path], &[]).await;
+        assert_eq!((ended.code, ended.stderr), (Some(78), says.clone()), "{verb}");
+    }
+    let value = OsStr::from_bytes(b"\xff");
+    let ours = run_with_variable(&["check", "--role", "attacher"], "CSI_CONTROL_PLANE_CSI__TIMEOUT", value).await;
+    let says = "error: the variable CSI_CONTROL_PLANE_CSI__TIMEOUT is no UTF-8: \u{fffd}\n";
+    assert_eq!((ours.code, ours.stderr.as_str()), (Some(78), says));
+    let anothers = run_with_variable(&["check", "--role", "attacher"], "LESSOPEN", value).await;
+    assert_eq!(anothers.code, Some(0), "{}", anothers.stderr);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,7 +49,25 @@ fn command<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Comm
 
 /// Runs it to its end.
 pub(crate) async fn run<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Ended {
-    let output = timeout(PATIENCE, command(arguments, variables).output()).await;
+    ended(command(arguments, variables)).await
+}
+
+/// The same with this variable, whatever it holds.
+pub(crate) async fn run_with_variable<S: AsRef<OsStr>>(arguments: &[S], name: &str, value: &OsStr) -> Ended {
+    let mut command = command(arguments, &[]);
+    command.env(name, value);
+    ended(command).await
+}
+
+/// The same with this file as its standard input.
+pub(crate) async fn run_reading<S: AsRef<OsStr>>(arguments: &[S], input: &Path) -> Ended {
+    let mut command = command(arguments, &[]);
+    command.stdin(std::fs::File::open(input).unwrap());
+    ended(command).await
+}
+
+async fn ended(mut command: Command) -> Ended {
+    let output = timeout(PATIENCE, command.output()).await;
     let Output { status, stdout, stderr } = output.expect("it ends by itself").unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }

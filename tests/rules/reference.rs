@@ -35,7 +35,7 @@ schema` prints the JSON Schema, which editors understand.
   `POD_NAMESPACE` or `NAMESPACE` in the rights that it prints; without them it prints `NAMESPACE`. The namespace of a kubeconfig's
   context counts for nothing, as in the Go sidecars.
 - `csi-control-plane check --config FILE --driver-name NAME` works offline and reports all errors at once, each with its key, its line, the value
-  found and the values allowed.
+  found and the values allowed; `-` is the standard input, also for `migrate -f -`.
 - \"was\" names the flag of the Go sidecar that a key replaces; [flags.md](flags.md) is the table by flag.
 ";
 
