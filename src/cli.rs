@@ -224,6 +224,7 @@ struct Arguments {
     verb: Verb,
 }
 
+/// A verb that a build lacks is not listed. It is parsed, and answered with the reason.
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve a driver until SIGTERM or SIGINT.
@@ -263,12 +264,14 @@ enum Verb {
     /// Print the version and the commit.
     Version,
     /// Print the completions of a shell, such as `csi-control-plane completions bash > /etc/bash_completion.d/csi-control-plane`.
+    #[command(hide = cfg!(not(feature = "manual")))]
     Completions {
         /// The shell.
         #[arg(value_enum)]
         shell: Shell,
     },
     /// Write a manual page of the program and one of each command.
+    #[command(hide = cfg!(not(feature = "manual")))]
     Man {
         /// The folder, such as /usr/local/share/man/man1. It is made if it is not there; pages in it are replaced.
         #[arg(value_name = "DIR")]
@@ -285,6 +288,7 @@ enum Verb {
     Migrate(Migrate),
     /// Run a demo on this machine: a Kubernetes API, a demo driver and the daemon, from a new claim to its deleted
     /// volume.
+    #[command(hide = cfg!(not(feature = "sandbox")))]
     Sandbox {
         /// Keep running after the demo, for kubectl and the status page.
         #[arg(long)]
@@ -304,6 +308,7 @@ enum Verb {
     },
     /// Run the sandbox's demo driver alone, as a CSI plugin that mounts volumes on this machine. For tests with pods: its volumes
     /// are folders.
+    #[command(hide = cfg!(not(feature = "sandbox")))]
     DemoDriver {
         /// Where it listens.
         #[arg(long, value_name = "unix:///PATH")]

@@ -34,6 +34,21 @@ fn the_standard_input_is_checked_and_not_run_since_it_cannot_be_read_again() {
 }
 
 #[test]
+fn the_help_lists_the_verbs_that_this_build_has() {
+    let help = parsed("--help", &[]).unwrap_err().text;
+    let (manual, sandbox) = (cfg!(feature = "manual"), cfg!(feature = "sandbox"));
+    let verbs =
+        [("run", true), ("completions", manual), ("man", manual), ("sandbox", sandbox), ("demo-driver", sandbox)];
+    for (verb, is_there) in verbs {
+        assert_eq!(help.contains(&format!("\n  {verb} ")), is_there, "{verb}: {help}");
+    }
+    assert!(
+        matches!(parsed("sandbox", &[]), Ok(Command::Sandbox { .. })),
+        "answered with the reason where there is none"
+    );
+}
+
+#[test]
 fn each_verb_is_a_command() {
     let config = PathBuf::from("c.yaml");
     for (line, command) in [

@@ -251,6 +251,10 @@ fn each_starts_from_an_empty_root() {
         assert!(text(&check.stdout).contains("lease external-attacher-leader-demo-csi-example-com"), "{check:?}");
         root.file("config.yaml", "roles:\n  attacher: {worker: 3}\n");
         assert_eq!(root.run(&["check", "--config", "/config.yaml"]).status.code(), Some(78));
+        let help = root.run(&["--help"]);
+        for verb in ["completions", "man", "sandbox", "demo-driver"] {
+            assert!(!text(&help.stdout).contains(&format!("\n  {verb} ")), "{verb}: {help:?}");
+        }
         let sandbox = root.run(&["sandbox"]);
         assert!(text(&sandbox.stderr).contains("this build has no sandbox"), "{sandbox:?}");
     }
