@@ -221,7 +221,6 @@ impl Daemon {
                 (loaded, change) = self.reloader.next(Dependencies::new) => self.apply(loaded, change),
             }
         };
-        info!(driver = driver.name, version = driver.vendor_version(), capabilities = ?driver.capabilities.names(), "driver ready");
 
         let roles = plan::load(&self.reloader.current().roles, &self.caches)?;
         instance.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.to_owned());

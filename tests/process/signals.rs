@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use serde_json::Value;
 
 use super::commits::Commit;
 use super::theatre::{AT_ONCE, Theatre};
@@ -33,6 +34,10 @@ async fn sigint_stops_it_in_order_too() {
     let theatre = Theatre::open().await;
     let mut daemon = theatre.daemon("daemon-interrupted");
     daemon.is("serving").await;
+    let says_ready = |line: &&Value| {
+        line["message"].as_str().is_some_and(|it| it.ends_with("driver ready") || it.ends_with("driver is ready"))
+    };
+    assert_eq!(daemon.log().iter().filter(says_ready).count(), 1, "{}", daemon.stderr());
     daemon.signal("INT").await;
     assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
     assert!(theatre.commits.first(Commit::is_release).is_some());
