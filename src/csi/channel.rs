@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Channel;
 
@@ -123,9 +123,12 @@ pub enum ConnectError {
     /// What listens there.
     #[error("cannot speak HTTP/2 with the driver")]
     Protocol(#[source] tonic::transport::Error),
-    /// Its pace.
-    #[error("cannot connect to the driver within {0:?}")]
+    /// The socket, within this time.
+    #[error("cannot connect to the driver's socket within {0:?}")]
     Slow(Duration),
+    /// What listens there, within this time.
+    #[error("cannot speak HTTP/2 with the driver within {0:?}")]
+    Silent(Duration),
 }
 
 /// One connection. It ends with its byte stream and never reconnects.
@@ -139,12 +142,14 @@ const MAX_HEADERS: u32 = 1 << 20;
 
 impl Connection {
     pub(super) async fn open(dial: &Dial, limit: Duration) -> Result<Self, ConnectError> {
-        timeout(limit, Self::open_unhurried(dial)).await.unwrap_or(Err(ConnectError::Slow(limit)))
+        let deadline = Instant::now() + limit;
+        let dialed = timeout_at(deadline, dial.dial()).await.map_err(|_| ConnectError::Slow(limit))?;
+        let io = dialed.map_err(ConnectError::Dial)?;
+        timeout_at(deadline, Self::speak(io)).await.unwrap_or(Err(ConnectError::Silent(limit)))
     }
 
-    async fn open_unhurried(dial: &Dial) -> Result<Self, ConnectError> {
+    async fn speak(io: BoxedIo) -> Result<Self, ConnectError> {
         let lost = CancellationToken::new();
-        let io = dial.dial().await.map_err(ConnectError::Dial)?;
         let mut once = Some(TokioIo::new(Watched { io, lost: lost.clone(), _dropped: lost.clone().drop_guard() }));
         let again = lost.clone();
         let connector = tower::service_fn(move |_| {

@@ -37,7 +37,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(140, "each text that is no YAML is told with its line, and a number beyond 64 bits like any other"),
         ],
     ),
-    ("csi", 1908, &[Growth(28, "a size and a class of one claim hold the lock of their volume together")]),
+    (
+        "csi",
+        1908,
+        &[
+            Growth(28, "a size and a class of one claim hold the lock of their volume together"),
+            Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
+        ],
+    ),
     ("diagnostics", 1879, &[]),
     ("election", 1526, &[]),
     ("journal", 1984, &[]),
@@ -87,6 +94,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(18, "an attributes class is held while a claim or a volume names it"),
             Growth(515, "the demo driver keeps its volumes in a folder, and mounts them beside real kubelets"),
+            Growth(3, "a missing socket is told by the last answer about it"),
         ],
     ),
     ("telemetry", 1539, &[]),

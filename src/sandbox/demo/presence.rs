@@ -55,10 +55,13 @@ impl Presence {
 /// Connects and probes until a driver is there or the time is over.
 pub(super) async fn find(dialer: &Dialer) -> Result<Presence, Absent> {
     let deadline = Instant::now() + THERE_WITHIN;
+    let mut before = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let absent = match dialer.connect(left).await {
-            Err(ConnectError::Slow(_)) => return Ok(Presence::Silent),
+            Err(ConnectError::Silent(_)) => return Ok(Presence::Silent),
+            // The time was over first: nothing has accepted this connection, and the attempt before it says why.
+            Err(error @ ConnectError::Slow(_)) => return Err(before.unwrap_or(Absent::Connect(error))),
             Err(error) => Absent::Connect(error),
             Ok(link) => match timeout_at(deadline, link.probe(UNBOUNDED)).await {
                 Err(_) => return Ok(Presence::Silent),
@@ -72,6 +75,7 @@ pub(super) async fn find(dialer: &Dialer) -> Result<Presence, Absent> {
         if Instant::now() + PAUSE >= deadline {
             return Err(absent);
         }
+        before = Some(absent);
         sleep(PAUSE).await;
     }
 }

@@ -33,6 +33,23 @@ async fn an_endpoint_without_a_driver_is_told_within_two_seconds_with_what_to_do
     assert!(took < Duration::from_secs(2) && said.is_empty(), "{took:?} {said:?}");
 }
 
+/// A busy machine looks for the socket, and for what is beside it, until the time is over.
+#[tokio::test(start_paused = true)]
+async fn a_socket_that_is_looked_for_slowly_accepts_no_connection() {
+    for (each, reason) in
+        [(600, "/run/csi.sock: Connection refused"), (60_000, "cannot connect to the driver's socket within 1.5s")]
+    {
+        let slow = Dial::new(move || async move {
+            sleep(Duration::from_millis(each)).await;
+            refused()
+        });
+        let (met, said, took) = meet(slow).await;
+        let told = error_chain(&met.unwrap_err());
+        assert!(told.starts_with("no CSI driver at unix:///run/csi.sock: ") && told.ends_with(reason), "{told}");
+        assert!(took < Duration::from_secs(2) && said.is_empty(), "{took:?} {said:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_listener_that_is_no_driver_is_told_within_two_seconds() {
     let http_1 = Dial::new(|| async {
