@@ -65,6 +65,76 @@ fn what_could_not_work_is_refused_with_the_reason() {
 }
 
 #[test]
+fn all_that_is_wrong_is_told_at_once_also_of_the_node_plugin() {
+    let told = helm::render(&helm::chart(), None, &[]).err().expect("no chart works without values");
+    assert!(told.contains("the values have 3 faults"), "{told}");
+    for reason in ["driver.name is required", "config.roles is empty", "driver.containers is empty"] {
+        assert_eq!(told.matches(reason).count(), 1, "{reason}: {told}");
+    }
+    let told = refusal("attacher", |it| {
+        it["driver"]["containers"] = json!([]);
+        it["config"]["csi"] = json!({"timeout": "9000h"});
+        it["config"]["leaderElection"] = json!({"leaseDuration": "1s"});
+        it["config"]["diagnostics"] = json!({"listen": null});
+        it["monitoring"] = json!({"podMonitor": {"enabled": true}});
+        it["networkPolicy"] = json!({"enabled": true, "egress": {"enabled": true, "apiPorts": []}});
+        it["node"] =
+            json!({"enabled": true, "config": {"csi": {"timeout": "9001h"}, "diagnostics": {"listen": "127.0.0.1:1"}}});
+    });
+    assert!(told.contains("the values have 7 faults"), "{told}");
+    for reason in [
+        "\ndriver.containers is empty",
+        "the configuration has 2 faults\n\n  config.csi.timeout\n    found:   \"9000h\"",
+        "  config.leaderElection.renewDeadline\n",
+        "nothing to scrape",
+        "networkPolicy.egress.apiPorts is empty",
+        "node.driver.containers is empty",
+        "the configuration has 1 fault\n\n  node.config.csi.timeout\n    found:   \"9001h\"",
+        "node.config.diagnostics.listen is 127.0.0.1:1: kubelet connects to the pod's own address",
+    ] {
+        assert_eq!(told.matches(reason).count(), 1, "{reason}: {told}");
+    }
+}
+
+#[test]
+fn a_name_that_a_pod_would_have_twice_is_refused_and_one_that_no_object_may_have() {
+    let twice = |what: &str| format!("{what}: Kubernetes takes no pod with one name twice");
+    let of_the_socket = "is \"csi-socket\", and that name is the chart's own, for the socket";
+    let refused: [(String, Change); 7] = [
+        (twice(&format!("driver.volumes[0].name {of_the_socket} (socket.volume)")), |it| {
+            it["driver"]["volumes"] = json!([{"name": "csi-socket", "emptyDir": {}}]);
+        }),
+        (twice(&format!("extraVolumes[0].name {of_the_socket} (socket.volume)")), |it| {
+            it["extraVolumes"] = json!([{"name": "csi-socket", "emptyDir": {}}]);
+        }),
+        (twice("driver.volumes[0].name is \"a\", and that name is that of extraVolumes[0].name"), |it| {
+            it["extraVolumes"] = json!([{"name": "a", "emptyDir": {}}]);
+            it["driver"]["volumes"] = it["extraVolumes"].clone();
+        }),
+        (twice("driver.initContainers[0].name is \"csi-control-plane\", and that name is the daemon's"), |it| {
+            it["driver"]["initContainers"] = json!([{"name": "csi-control-plane", "image": "i"}]);
+        }),
+        (twice(&format!("node.driver.volumes[0].name {of_the_socket} (node.socket.volume)")), |it| {
+            let containers = it["driver"]["containers"].clone();
+            let volumes = json!([{"name": "csi-socket", "emptyDir": {}}]);
+            it["node"] = json!({"enabled": true, "driver": {"containers": containers, "volumes": volumes}});
+        }),
+        ("/fullnameOverride".to_owned(), |it| it["fullnameOverride"] = "Foo_Bar".into()),
+        ("/nameOverride".to_owned(), |it| it["nameOverride"] = "csi_driver".into()),
+    ];
+    for (reason, change) in refused {
+        let told = refusal("attacher", change);
+        assert!(told.contains(&reason), "{reason}: {told}");
+    }
+    let mut values = matrix::case("attacher").values;
+    values["socket"] = json!({"volume": "another"});
+    values["driver"]["volumes"] = json!([{"name": "csi-socket", "emptyDir": {}}]);
+    values["driver"]["containers"][0]["volumeMounts"][0]["name"] = "another".into();
+    values["fullnameOverride"] = "my-driver.controller".into();
+    assert!(helm::with(&values, &[]).is_ok(), "the name is free");
+}
+
+#[test]
 fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
     let per_node = "config.roles.provisioner.nodeDeployment.enabled must be true";
     let refused: [(&str, Change); 7] = [

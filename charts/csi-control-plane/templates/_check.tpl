@@ -1,4 +1,4 @@
-{{/* What files/checks.yaml says of the configuration: every fault, in the words of `csi-control-plane check`. */}}
+{{/* What files/checks.yaml says against the configuration: every fault, in the words of `csi-control-plane check`; else nothing. */}}
 {{- define "csi-control-plane.check" -}}
 {{- $table := .Files.Get "files/checks.yaml" | fromYaml -}}
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
@@ -49,7 +49,7 @@
 {{- range $key, $fault := $faults -}}
 {{- $told = printf "%s\n\n  %sconfig.%s\n    found:   %s\n    allowed: %s" $told ($.Values.where | default "") $key (first $fault) (last $fault) -}}
 {{- end -}}
-{{- fail (printf "%s\n" $told) -}}
+{{- $told -}}
 {{- end -}}
 {{- end -}}
 
@@ -91,7 +91,7 @@
 {{- or (ne (first $path) "roles") (hasKey (.config.roles | default dict) (index $path 1)) -}}
 {{- end -}}
 
-{{/* Refuses a driver whose containers do not mount the folder of its socket. */}}
+{{/* What is wrong with a driver whose containers do not mount the folder of its socket; else nothing. */}}
 {{- define "csi-control-plane.checkMounts" -}}
 {{- $folder := .Values.socket.hostPath | trimSuffix "/" -}}
 {{- $volumes := list .Values.socket.volume -}}
@@ -107,7 +107,7 @@
 {{- end -}}
 {{- end -}}
 {{- if not $isMounted -}}
-{{- fail (printf "%sdriver.containers: no container mounts the volume %q, so the daemon would wait for the driver's socket without end. Add it to the driver's container: volumeMounts: [{name: %s, mountPath: /csi}]. The driver then has to listen on /csi/%s" (.Values.where | default "") .Values.socket.volume .Values.socket.volume (include "csi-control-plane.socketPath" . | base)) -}}
+{{- printf "%sdriver.containers: no container mounts the volume %q, so the daemon would wait for the driver's socket without end. Add it to the driver's container: volumeMounts: [{name: %s, mountPath: /csi}]. The driver then has to listen on /csi/%s" (.Values.where | default "") .Values.socket.volume .Values.socket.volume (include "csi-control-plane.socketPath" . | base) -}}
 {{- end -}}
 {{- end -}}
 

@@ -76,7 +76,6 @@ spec:
 {{- end -}}
 
 {{- define "csi-control-plane.nodeDaemonSet" -}}
-{{- include "csi-control-plane.validate" . -}}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:

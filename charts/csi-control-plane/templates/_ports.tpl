@@ -60,11 +60,13 @@ declared port, ask it, and a declared port 9808 goes, because the daemon's conta
 {{- end -}}
 {{- end -}}
 
-{{/* The ports of the node that a pod takes, as JSON: {"9000/TCP": KEY}. Refuses one that both the daemon and the driver declare. */}}
+{{/* The ports of the node that a pod takes, and what is wrong where both the daemon and the driver declare one, as JSON:
+{"taken": {"9000/TCP": KEY}, "faults": [TEXT]}. */}}
 {{- define "csi-control-plane.nodePorts" -}}
 {{- $config := include "csi-control-plane.config" . | fromYaml -}}
 {{- $where := .Values.where | default "" -}}
 {{- $taken := dict -}}
+{{- $faults := list -}}
 {{- if .Values.hostNetwork -}}
 {{- range list "roles.registrar.healthListen" "roles.liveness.listen" "diagnostics.listen" -}}
 {{- $port := include "csi-control-plane.at" (dict "in" $config "key" .) | regexFind "[0-9]+$" -}}
@@ -80,24 +82,26 @@ declared port, ask it, and a declared port 9808 goes, because the daemon's conta
 {{- $key := printf "%d/%s" $number ($port.protocol | default "TCP") -}}
 {{- $path := printf "%sdriver.%s[%d].ports[%d]" $where $list $at $index -}}
 {{- if and $.Values.hostNetwork (eq $key $declared) -}}
-{{- fail (printf "%s is port %d of the node, and %sconfig.diagnostics.listen has it, too: Kubernetes takes no pod with one port of the node twice. Give the daemon or the driver another one" $path $number $where) -}}
+{{- $faults = append $faults (printf "%s is port %d of the node, and %sconfig.diagnostics.listen has it, too: Kubernetes takes no pod with one port of the node twice. Give the daemon or the driver another one" $path $number $where) -}}
 {{- end -}}
 {{- $_ := set $taken $key ($taken | dig $key $path) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- toJson $taken -}}
+{{- toJson (dict "taken" $taken "faults" ($faults | default list)) -}}
 {{- end -}}
 
-{{/* Refuses a port of the node that both the controller's pod and the node plugin's take: the former would wait for a node without the
-latter, and mostly there is none. */}}
-{{- define "csi-control-plane.checkNodePorts" -}}
-{{- $controller := include "csi-control-plane.nodePorts" . | fromJson -}}
-{{- $node := include "csi-control-plane.onNode" (list . "csi-control-plane.nodePorts") | fromJson -}}
+{{/* The ports of the node that both the controller's pod and the node plugin's take, as JSON: {"faults": [TEXT]}. The former would wait for
+a node without the latter, and mostly there is none. */}}
+{{- define "csi-control-plane.sharedPorts" -}}
+{{- $faults := list -}}
+{{- $controller := (include "csi-control-plane.nodePorts" . | fromJson).taken -}}
+{{- $node := (include "csi-control-plane.onNode" (list . "csi-control-plane.nodePorts") | fromJson).taken -}}
 {{- range $port, $key := $controller -}}
 {{- if hasKey $node $port -}}
-{{- fail (printf "%s and %s both take port %s of a node: no node could run the controller's pod beside the node plugin. Choose another port for one of them" $key (get $node $port) $port) -}}
+{{- $faults = append $faults (printf "%s and %s both take port %s of a node: no node could run the controller's pod beside the node plugin. Choose another port for one of them" $key (get $node $port) $port) -}}
 {{- end -}}
 {{- end -}}
+{{- toJson (dict "faults" ($faults | default list)) -}}
 {{- end -}}
