@@ -136,6 +136,14 @@ fn a_daemon_on_each_node_leads_nobody_and_knows_its_node() {
     assert_eq!(config["leaderElection"]["enabled"], false);
     assert!(rendered.pod()["spec"]["affinity"].is_null());
     let deployed = self::rendered("attacher");
+    let priority = |rendered: &Rendered| rendered.pod()["spec"]["priorityClassName"].clone();
+    assert_eq!(
+        (priority(&rendered), priority(&deployed)),
+        ("system-node-critical".into(), "system-cluster-critical".into())
+    );
+    for (given, expected) in [("", Value::Null), ("mine", "mine".into())] {
+        assert_eq!(priority(&changed("daemonset", |it| it["priorityClassName"] = given.into())), expected);
+    }
     assert!(!deployed.container()["env"].as_array().unwrap().iter().any(|it| it["name"] == "NODE_NAME"));
 }
 
@@ -332,4 +340,21 @@ fn the_notes_say_what_the_values_leave_to_be_done() {
     let without = notes(&|it| it["rbac"]["create"] = false.into());
     assert!(!without.contains("may read no secret"), "{without}");
     assert!(without.contains("`csi-control-plane check --driver-name demo.csi.example.com` prints"), "{without}");
+}
+
+#[test]
+fn the_notes_warn_of_a_daemon_that_is_not_root_beside_a_folder_of_roots() {
+    let root = json!({"runAsNonRoot": false, "runAsUser": 0, "runAsGroup": 0});
+    let told = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut values = matrix::case(name).values;
+        change(&mut values);
+        helm::notes(&values)
+            .contains("WARNING: the daemon runs as user 65532, and socket.hostPath is a folder of the node")
+    };
+    assert!(told("daemonset", &|_| ()));
+    assert!(told("sidecar", &|it| it["socket"] = json!({"hostPath": "/var/lib/x"})));
+    assert!(told("root-driver", &|it| it["securityContext"] = Value::Null));
+    assert!(!told("root-driver", &|_| ()));
+    assert!(!told("attacher", &|_| ()));
+    assert!(!told("daemonset", &|it| it["securityContext"] = root.clone()));
 }

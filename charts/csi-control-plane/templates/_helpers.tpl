@@ -72,6 +72,26 @@
 {{- if kindIs "invalid" $number -}}2{{- else -}}{{- int $number -}}{{- end -}}
 {{- end -}}
 
+{{/* The pods' priority class; empty: none. */}}
+{{- define "csi-control-plane.priorityClass" -}}
+{{- if kindIs "invalid" .Values.priorityClassName -}}
+{{- ternary "system-node-critical" "system-cluster-critical" (eq .Values.mode "daemonset") -}}
+{{- else -}}
+{{- .Values.priorityClassName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A warning if the daemon is not root, and the socket's folder is one of the node, which belongs to root; else nothing. */}}
+{{- define "csi-control-plane.notRoot" -}}
+{{- $user := 65532 -}}
+{{- range list .Values.podSecurityContext .Values.securityContext -}}
+{{- if not (kindIs "invalid" .runAsUser) -}}{{- $user = int .runAsUser -}}{{- end -}}
+{{- end -}}
+{{- if and .Values.socket.hostPath (ne $user 0) -}}
+the daemon runs as user {{ $user }}, and socket.hostPath is a folder of the node, which the kubelet makes for root: the daemon cannot connect to the socket of a driver that runs as root, and a driver that runs as user {{ $user }} cannot make one there. Drivers on a folder of the node mostly run as root. Then set podSecurityContext: null and securityContext: {runAsNonRoot: false, runAsUser: 0, runAsGroup: 0}; the daemon still has no capabilities. Ignore this only if the folder belongs to user {{ $user }}.
+{{- end -}}
+{{- end -}}
+
 {{/* "true" if each node has its own daemon. */}}
 {{- define "csi-control-plane.perNode" -}}
 {{- if or (eq .Values.mode "daemonset") (and (eq .Values.mode "sidecar") .Values.sidecar.daemonset) -}}true{{- end -}}

@@ -117,7 +117,7 @@ spec:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   terminationGracePeriodSeconds: {{ include "csi-control-plane.gracePeriod" . }}
-  {{- with .Values.priorityClassName }}
+  {{- with include "csi-control-plane.priorityClass" . }}
   priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with .Values.imagePullSecrets }}

@@ -35,7 +35,7 @@ switch is off; a text is "", or, where that cannot be, the default, as is a numb
 {{- end -}}
 {{- else if kindIs "bool" $default -}}
 {{- $_ := set $.in $key false -}}
-{{- else if eq $key "priorityClassName" -}}
+{{- else if and $default (eq $key "priorityClassName") -}}
 {{- $_ := set $.in $key "" -}}
 {{- else if eq $key "terminationGracePeriodSeconds" -}}
 {{- $_ := set $.in $key nil -}}
