@@ -95,6 +95,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(18, "an attributes class is held while a claim or a volume names it"),
             Growth(515, "the demo driver keeps its volumes in a folder, and mounts them beside real kubelets"),
             Growth(3, "a missing socket is told by the last answer about it"),
+            Growth(67, "kubectl shows snapshots and groups with the columns of their definitions"),
         ],
     ),
     ("telemetry", 1539, &[]),

@@ -2,8 +2,7 @@
 //! definitions of external-snapshotter 8.4 have them. Pure data.
 //!
 //! The store enforces them (`validate::structural`), and `tests/cluster` installs the same ones on a real server: so what the
-//! two make of them can be compared. Left out is what no client of the API meets: descriptions, printer columns, old
-//! versions.
+//! two make of them can be compared. Left out is what no client of the API meets: descriptions, old versions.
 
 use std::sync::LazyLock;
 
@@ -27,6 +26,63 @@ pub fn schema(resource: &Resource) -> Option<&'static Value> {
 }
 
 const GROUPS: &str = "groupsnapshot.storage.k8s.io";
+
+/// A column of `kubectl get`: its name, its type, and where its value stands.
+pub type PrinterColumn = (&'static str, &'static str, &'static [&'static str]);
+
+const AGE: PrinterColumn = ("Age", "date", &["metadata", "creationTimestamp"]);
+const READY: PrinterColumn = ("ReadyToUse", "boolean", &["status", "readyToUse"]);
+const TAKEN: PrinterColumn = ("CreationTime", "date", &["status", "creationTime"]);
+const POLICY: PrinterColumn = ("DeletionPolicy", "string", &["spec", "deletionPolicy"]);
+const DRIVER: PrinterColumn = ("Driver", "string", &["spec", "driver"]);
+const OF_CLASS: &[PrinterColumn] =
+    &[("Driver", "string", &["driver"]), ("DeletionPolicy", "string", &["deletionPolicy"]), AGE];
+
+/// The columns of a kind that was installed, but for the name; none for a kind that every cluster has.
+pub fn columns(resource: &Resource) -> &'static [PrinterColumn] {
+    match resource.plural {
+        _ if !resource.optional => &[],
+        "volumesnapshotclasses" | "volumegroupsnapshotclasses" => OF_CLASS,
+        "volumesnapshots" => &[
+            READY,
+            ("SourcePVC", "string", &["spec", "source", "persistentVolumeClaimName"]),
+            ("SourceSnapshotContent", "string", &["spec", "source", "volumeSnapshotContentName"]),
+            ("RestoreSize", "string", &["status", "restoreSize"]),
+            ("SnapshotClass", "string", &["spec", "volumeSnapshotClassName"]),
+            ("SnapshotContent", "string", &["status", "boundVolumeSnapshotContentName"]),
+            TAKEN,
+            AGE,
+        ],
+        "volumesnapshotcontents" => &[
+            READY,
+            ("RestoreSize", "integer", &["status", "restoreSize"]),
+            POLICY,
+            DRIVER,
+            ("VolumeSnapshotClass", "string", &["spec", "volumeSnapshotClassName"]),
+            ("VolumeSnapshot", "string", &["spec", "volumeSnapshotRef", "name"]),
+            ("VolumeSnapshotNamespace", "string", &["spec", "volumeSnapshotRef", "namespace"]),
+            AGE,
+        ],
+        "volumegroupsnapshots" => &[
+            READY,
+            ("VolumeGroupSnapshotClass", "string", &["spec", "volumeGroupSnapshotClassName"]),
+            ("VolumeGroupSnapshotContent", "string", &["status", "boundVolumeGroupSnapshotContentName"]),
+            TAKEN,
+            AGE,
+        ],
+        "volumegroupsnapshotcontents" => &[
+            READY,
+            POLICY,
+            DRIVER,
+            ("VolumeGroupSnapshotClass", "string", &["spec", "volumeGroupSnapshotClassName"]),
+            ("VolumeGroupSnapshotNamespace", "string", &["spec", "volumeGroupSnapshotRef", "namespace"]),
+            ("VolumeGroupSnapshot", "string", &["spec", "volumeGroupSnapshotRef", "name"]),
+            AGE,
+        ],
+        // What a server shows of a kind whose definition names no columns.
+        _ => &[AGE],
+    }
+}
 
 static CLASSES: LazyLock<Value> = LazyLock::new(|| {
     let mut schema = root(&json!({

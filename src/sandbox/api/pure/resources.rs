@@ -146,15 +146,15 @@ pub const RESOURCES: &[Resource] = &[
     },
     Resource {
         optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &[], Cluster, None, INSTALLED)
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &["vsclass", "vsclasses"], Cluster, None, INSTALLED)
     },
     Resource {
         optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &[], Cluster, Apart, INSTALLED)
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &["vsc", "vscs"], Cluster, Apart, INSTALLED)
     },
     Resource {
         optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &[], Namespaced, Apart, INSTALLED)
+        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &["vs"], Namespaced, Apart, INSTALLED)
     },
     resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, STORED),
     resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, STORED),

@@ -7,6 +7,7 @@ mod cells;
 mod duration;
 
 use super::access::{at, text};
+use super::definitions;
 use super::resources::Resource;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -63,6 +64,10 @@ const fn wide(name: &'static str) -> Column {
 }
 
 fn columns(resource: &Resource) -> Vec<Column> {
+    let defined = definitions::columns(resource).iter().map(|(name, kind, _)| (*name, *kind, 0));
+    if resource.optional {
+        return std::iter::once(shown("Name")).chain(defined).collect();
+    }
     let names: &[Column] = match resource.plural {
         "persistentvolumes" => &[
             shown("Capacity"),

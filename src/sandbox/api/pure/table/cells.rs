@@ -1,6 +1,7 @@
 //! The cells of a row, a function a kind: `pkg/printers/internalversion` of Kubernetes 1.36.
 
 use super::super::access::{at, list, text};
+use super::super::definitions::{self, PrinterColumn};
 use super::super::resources::Resource;
 use super::{age, human};
 use jiff::Timestamp;
@@ -11,6 +12,9 @@ pub(super) fn of(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
     let name = text(object, &["metadata", "name"]);
     let age = age(object, &["metadata", "creationTimestamp"], now);
     let cells = match resource.plural {
+        _ if resource.optional => {
+            definitions::columns(resource).iter().map(|column| defined(object, column, now)).collect()
+        }
         "persistentvolumes" => volume(object, &age),
         "persistentvolumeclaims" => claim(object, &age),
         "pods" => pod(object, &age, now),
@@ -43,6 +47,15 @@ pub(super) fn of(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
         row.extend(cells);
     }
     row
+}
+
+/// A cell of a kind that was installed: empty where the object says nothing.
+fn defined(object: &Value, (_, kind, path): &PrinterColumn, now: Timestamp) -> Value {
+    match at(object, path) {
+        Some(_) if *kind == "date" => age(object, path, now).into(),
+        Some(value) => value.clone(),
+        None => Value::Null,
+    }
 }
 
 fn or<'a>(value: &'a str, default: &'a str) -> &'a str {

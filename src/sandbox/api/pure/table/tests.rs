@@ -20,6 +20,41 @@ fn every_kind_has_as_many_cells_as_columns() {
 }
 
 #[test]
+fn rows_of_installed_kinds_have_the_columns_of_their_definitions() {
+    for (group, plural, object, expected) in [
+        (
+            "snapshot.storage.k8s.io",
+            "volumesnapshots",
+            json!({ "metadata": created("s"), "spec": { "source": { "persistentVolumeClaimName": "data" }, "volumeSnapshotClassName": "c" },
+                "status": { "readyToUse": true, "restoreSize": "1Gi", "boundVolumeSnapshotContentName": "snapcontent-1",
+                    "creationTime": "2026-01-01T00:09:00Z" } }),
+            json!(["s", true, "data", null, "1Gi", "c", "snapcontent-1", "60s", "10m"]),
+        ),
+        (
+            "snapshot.storage.k8s.io",
+            "volumesnapshotcontents",
+            json!({ "metadata": created("c"), "status": { "restoreSize": 5 }, "spec": { "deletionPolicy": "Delete", "driver": "d",
+                "volumeSnapshotRef": { "name": "s", "namespace": "ns" } } }),
+            json!(["c", null, 5, "Delete", "d", null, "s", "ns", "10m"]),
+        ),
+        (
+            "groupsnapshot.storage.k8s.io",
+            "volumegroupsnapshots",
+            json!({ "metadata": created("g"), "spec": { "volumeGroupSnapshotClassName": "c" }, "status": { "readyToUse": false } }),
+            json!(["g", false, "c", null, null, "10m"]),
+        ),
+        ("gateway.networking.k8s.io", "referencegrants", json!({ "metadata": created("r") }), json!(["r", "10m"])),
+    ] {
+        assert_eq!(json!(row(group, plural, &object)), expected, "{plural}");
+    }
+    let names: Vec<&str> =
+        columns(find("snapshot.storage.k8s.io", "v1", "volumesnapshots").unwrap()).iter().map(|it| it.0).collect();
+    let expected =
+        "Name ReadyToUse SourcePVC SourceSnapshotContent RestoreSize SnapshotClass SnapshotContent CreationTime Age";
+    assert_eq!(names.join(" "), expected);
+}
+
+#[test]
 fn rows_read_as_the_real_servers() {
     let storage = "storage.k8s.io";
     let cases: Vec<(&str, &str, Value, Value)> = vec![
