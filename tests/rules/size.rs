@@ -96,6 +96,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(515, "the demo driver keeps its volumes in a folder, and mounts them beside real kubelets"),
             Growth(3, "a missing socket is told by the last answer about it"),
             Growth(67, "kubectl shows snapshots and groups with the columns of their definitions"),
+            Growth(24, "a claim of a class that does not exist has its Event"),
         ],
     ),
     ("telemetry", 1539, &[]),

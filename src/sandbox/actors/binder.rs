@@ -113,7 +113,14 @@ fn waiting_volume(cluster: &Cluster, claim: &Value) -> Option<std::sync::Arc<Val
 
 /// Says on a claim who is to provision it, once it is known where.
 fn name_provisioner(cluster: &Cluster, claim: &Value) {
-    let Some(class) = cluster.one(CLASSES, "", class_of(claim)) else { return };
+    let name = class_of(claim);
+    let Some(class) = cluster.one(CLASSES, "", name) else {
+        if !name.is_empty() {
+            let message = format!("storageclass.storage.k8s.io {name:?} not found");
+            cluster.warn(claim, "ProvisioningFailed", &message);
+        }
+        return;
+    };
     // For a class of an in-tree plugin that a CSI driver has taken over, Kubernetes 1.36 names the driver.
     let provisioner = text(&class, "/provisioner");
     let provisioner = match InTree::of_plugin(provisioner) {

@@ -2,7 +2,7 @@
 //!
 //! | actor | stands for | does |
 //! |---|---|---|
-//! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases |
+//! | `binder` | the PV controller | names the provisioner of a claim, binds claims and volumes, sets their phases; an Event says that a claim's class does not exist |
 //! | `protection` | PVC, PV and `VolumeAttributesClass` protection | removes the finalizer of deleted claims that no pod uses, of deleted volumes that are not bound, and of deleted attributes classes that no claim and no volume names |
 //! | `scheduler`, `room` | kube-scheduler | picks nodes: for the claims of a pod first, then for the pod |
 //! | `kubelets` | the kubelets | lets a pod run once its volumes are attached to its node; once a pod with a grown volume has its node, tells its claim that the file system has its size |
@@ -14,7 +14,7 @@
 //! the other in one task, after each change of the store, until none has anything to do: the same changes lead to the same
 //! end. They make their changes past HTTP, so that faults of the API and the audit log are the daemon's alone.
 //!
-//! Left out: static binding by size, Events, and all else that a kubelet does (nothing is mounted, a deleted pod goes at
+//! Left out: static binding by size, all other Events, and all else that a kubelet does (nothing is mounted, a deleted pod goes at
 //! once).
 
 mod attachments;
@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::pure::resources::{self, Resource};
@@ -150,6 +151,7 @@ type Kind = (&'static str, &'static str);
 const CLAIMS: Kind = ("", "persistentvolumeclaims");
 const VOLUMES: Kind = ("", "persistentvolumes");
 const PODS: Kind = ("", "pods");
+const EVENTS: Kind = ("", "events");
 const QUOTAS: Kind = ("", "resourcequotas");
 const NODES: Kind = ("", "nodes");
 const CLASSES: Kind = ("storage.k8s.io", "storageclasses");
@@ -189,6 +191,23 @@ impl Cluster {
     /// Makes a new object.
     fn create(&self, object: Value) -> bool {
         self.0.create_value(object).is_ok()
+    }
+
+    /// Writes an Event of a claim, once: Kubernetes would only count the next ones.
+    fn warn(&self, claim: &Value, reason: &str, message: &str) {
+        let (namespace, name) = place(claim);
+        let digest = Sha256::new().chain_update(uid(claim)).chain_update(reason).chain_update(message).finalize();
+        let event = digest.iter().take(8).fold(format!("{name}."), |name, byte| format!("{name}{byte:02x}"));
+        if self.one(EVENTS, namespace, &event).is_some() {
+            return;
+        }
+        let (now, component) = (self.now(), "persistentvolume-controller");
+        let involved = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name,
+            "uid": uid(claim), "resourceVersion": text(claim, "/metadata/resourceVersion")});
+        self.create(json!({"apiVersion": "v1", "kind": "Event", "metadata": {"namespace": namespace, "name": event},
+            "involvedObject": involved, "type": "Warning", "reason": reason, "message": message, "count": 1,
+            "source": {"component": component}, "reportingComponent": component, "firstTimestamp": now,
+            "lastTimestamp": now}));
     }
 
     /// Changes an object, if it still is as it was seen.

@@ -89,6 +89,23 @@ impl Scene {
 }
 
 #[test]
+fn a_claim_of_a_class_that_does_not_exist_has_one_event_and_is_provisioned_once_the_class_is_there() {
+    let mut scene = Scene::new();
+    let claim = scene.claim("a");
+    scene.claim("b");
+    let told: Vec<_> = scene.actors.cluster.all(EVENTS);
+    let of_a: Vec<_> = told.iter().filter(|event| text(event, "/involvedObject/uid") == uid(&claim)).collect();
+    assert_eq!((told.len(), of_a.len()), (2, 1), "{told:?}");
+    let words = ["/type", "/reason", "/message", "/source/component"].map(|at| text(of_a[0], at));
+    let message = "storageclass.storage.k8s.io \"class\" not found";
+    assert_eq!(words, ["Warning", "ProvisioningFailed", message, "persistentvolume-controller"]);
+    scene.class("Immediate");
+    let claim = scene.look(CLAIMS, "a");
+    assert_eq!(annotation(&claim, "volume.kubernetes.io/storage-provisioner"), Some(DRIVER));
+    assert_eq!(scene.actors.cluster.all(EVENTS).len(), 2);
+}
+
+#[test]
 fn a_claim_is_provisioned_bound_and_released() {
     let mut scene = Scene::new();
     scene.class("Immediate");
