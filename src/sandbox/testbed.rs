@@ -180,6 +180,11 @@ impl TestBed {
         }
     }
 
+    /// Gives the cluster the kinds of groups of snapshots, in their newest version.
+    pub fn install_groups(&self) {
+        self.api.install("groupsnapshot.storage.k8s.io/v1");
+    }
+
     /// How `host` reaches the API.
     pub fn api_dial(&self, host: &str) -> Dial {
         match (&self.transport, self.address) {

@@ -154,6 +154,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let kubelet = registry.map(|registry| start_kubelet(&registry, clock)).transpose()?;
     let machine = Machine { kubelet, probe: node.diagnostics };
     testbed.install_snapshots();
+    testbed.install_groups();
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for, a snapshot gets its content.
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let daemon = testbed.start_at(door, "sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial)?;
@@ -199,10 +200,11 @@ async fn tell(demo: &mut Demo<'_>, keep: bool, folder: &Path, backend: &Backend)
     fs::write(&try_path, demo::manifest_to_try(&backend.name()))
         .map_err(|source| SandboxError::Folder { path: try_path.clone(), source })?;
     demo.narrator.say(format_args!(
-        "\nKept up: two pods have their volumes, an attachment and a claim fail. Try\n\
+        "\nKept up: two pods have their volumes, and a group of snapshots of both; an attachment and a claim fail. Try\n\
          \x20 export KUBECONFIG={}\n\
          \x20 kubectl get pods,pvc,pv,volumeattachments\n\
          \x20 kubectl apply -f {}\n\
+         \x20 kubectl get volumesnapshots,volumegroupsnapshots\n\
          \x20 kubectl describe pvc reports\n\
          Ctrl-C stops it.",
         folder.join("kubeconfig").display(),

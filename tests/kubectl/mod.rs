@@ -158,6 +158,28 @@ async fn a_class_and_a_claim_that_are_applied_are_bound_and_go_again() {
         &sandbox.kubectl(&["describe", "pv", volume]).await,
         &["VolumeHandle:", "zone in [", "external-attacher/demo-csi-example-com"],
     );
+    // The kinds that a cluster gets with the snapshot-controller, by their short names, with the columns of their definitions.
+    let table = sandbox.kubectl(&["get", "vs,vgs"]).await;
+    says(
+        &table,
+        &[
+            "READYTOUSE",
+            "SOURCEPVC",
+            "SOURCESNAPSHOTCONTENT",
+            "RESTORESIZE",
+            "SNAPSHOTCLASS",
+            "SNAPSHOTCONTENT",
+            "CREATIONTIME",
+            "volumesnapshot.snapshot.storage.k8s.io/snapshot-",
+            "true",
+            "VOLUMEGROUPSNAPSHOTCLASS",
+            "VOLUMEGROUPSNAPSHOTCONTENT",
+            "volumegroupsnapshot.groupsnapshot.storage.k8s.io/before-the-sale",
+            "true",
+            "groupsnapcontent-",
+        ],
+    );
+
     // What fails says why, where its user looks.
     let told = sandbox.kubectl(&["describe", "pvc", "reports"]).await;
     says(&told, &["Pending", "ProvisioningFailed", "credentials-that-nobody-made"]);

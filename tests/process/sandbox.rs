@@ -31,6 +31,8 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "snapshot before-the-upgrade of claim orders is taken, and ready to use: snapshot-",
         "claim restored provisioned from the snapshot: pvc-",
         "the restored volume and the snapshot are deleted",
+        "group before-the-sale of all claims is taken: 2 snapshots of one moment",
+        "the group and its snapshots are deleted",
         "claim archive provisioned at once: pvc-",
         "attaching archive failed, and its status says why: rpc error: code = ResourceExhausted",
         "event VolumeAttachRecovered on claim archive",
@@ -38,7 +40,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "the claims are deleted, and so are their volumes at the driver",
         "the daemon withdrew the driver, and the kubelet unregistered it",
         "the daemon stopped cleanly and released its leases",
-        "32 steps observed in",
+        "34 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -132,7 +134,7 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("28 steps observed, 3 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("30 steps observed, 3 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 

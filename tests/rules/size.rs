@@ -97,6 +97,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(3, "a missing socket is told by the last answer about it"),
             Growth(67, "kubectl shows snapshots and groups with the columns of their definitions"),
             Growth(24, "a claim of a class that does not exist has its Event"),
+            Growth(117, "the demo takes a group of snapshots and deletes it"),
         ],
     ),
     ("telemetry", 1539, &[]),

@@ -205,6 +205,14 @@ impl Backend {
         }
     }
 
+    /// Whether the driver takes snapshots of several volumes at one moment.
+    pub fn takes_groups(&self) -> bool {
+        match self {
+            Self::Demo(_) => true,
+            Self::Own(own) => own.driver.capabilities.group_snapshots(),
+        }
+    }
+
     /// Whether the driver has any snapshot. `None`: it may have others than the demo's.
     pub fn has_snapshots(&self) -> Option<bool> {
         match self {

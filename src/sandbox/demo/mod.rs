@@ -4,6 +4,7 @@
 //! ([`super::actors`]) do the rest, and `sights` observes it.
 
 mod backend;
+mod groups;
 mod machine;
 mod narrator;
 pub mod objects;
@@ -127,6 +128,9 @@ impl<'a> Demo<'a> {
             // Long before a snapshot names it: the daemon has seen it by then.
             self.api.create_value(objects::snapshot_class(objects::SNAPSHOTS, &driver))?;
         }
+        if self.backend.takes_groups() {
+            self.api.create_value(objects::group_class(objects::GROUPS, &driver))?;
+        }
         self.narrator.step(format_args!("{} node(s) and 2 storage classes are in the cluster", places.len()));
         Ok(())
     }
@@ -143,6 +147,7 @@ impl<'a> Demo<'a> {
         self.grow(&orders.volume).await?;
         self.modify(&orders.volume).await?;
         self.snapshot_and_restore(&orders.volume).await?;
+        self.snapshot_group_and_delete().await?;
         let archive = self.fail_and_recover().await?;
         self.end([orders, invoices, archive]).await
     }
@@ -162,8 +167,8 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    /// Brings the cluster into a state worth looking at, for `--keep`: two pods with their volumes, an attachment that fails
-    /// and a claim that does.
+    /// Brings the cluster into a state worth looking at, for `--keep`: two pods with their volumes and a group of snapshots, an
+    /// attachment that fails and a claim that does.
     pub async fn linger(&mut self) -> Result<(), StoryError> {
         let driver = self.backend.name();
         let last = node_name(self.backend.places().len() - 1);
@@ -171,6 +176,9 @@ impl<'a> Demo<'a> {
         self.api.create_value(objects::class(objects::WITHOUT_SECRET, &driver))?;
         self.run("orders", None).await?;
         self.run("invoices", Some(&last)).await?;
+        if self.backend.takes_groups() {
+            self.snapshot_group().await?;
+        }
         let missing = objects::attachment("csi-of-a-missing-volume", &driver, "pv-that-does-not-exist", &node_name(0));
         self.api.create_value(missing)?;
         self.api.create_value(objects::claim("reports", objects::WITHOUT_SECRET))?;

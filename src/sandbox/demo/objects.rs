@@ -18,6 +18,12 @@ pub const FASTER: &str = "faster";
 pub const SNAPSHOTS: &str = "snapshots";
 /// The version of the kinds of snapshots.
 pub const SNAPSHOT_API: &str = "snapshot.storage.k8s.io/v1";
+/// The class of the demo's groups of snapshots.
+pub const GROUPS: &str = "groups";
+/// The version of the kinds of groups of snapshots.
+pub const GROUP_API: &str = "groupsnapshot.storage.k8s.io/v1";
+/// The label by which a group finds the demo's claims, and its value.
+const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "shop");
 /// The label by which a pod selects its node.
 const HOST_NAME: &str = "kubernetes.io/hostname";
 
@@ -86,7 +92,7 @@ pub fn claim(name: &str, class: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": { "name": name, "namespace": "default" },
+        "metadata": { "name": name, "namespace": "default", "labels": { PART_OF.0: PART_OF.1 } },
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "resources": { "requests": { "storage": "1Gi" } },
@@ -113,6 +119,30 @@ pub fn snapshot(name: &str, class: &str, claim: &str) -> Value {
         "kind": "VolumeSnapshot",
         "metadata": { "name": name, "namespace": "default" },
         "spec": { "volumeSnapshotClassName": class, "source": { "persistentVolumeClaimName": claim } },
+    })
+}
+
+/// A class of this driver's groups of snapshots.
+pub fn group_class(name: &str, driver: &str) -> Value {
+    json!({
+        "apiVersion": GROUP_API,
+        "kind": "VolumeGroupSnapshotClass",
+        "metadata": { "name": name },
+        "driver": driver,
+        "deletionPolicy": "Delete",
+    })
+}
+
+/// A group of snapshots of all claims of the demo.
+pub fn group(name: &str, class: &str) -> Value {
+    json!({
+        "apiVersion": GROUP_API,
+        "kind": "VolumeGroupSnapshot",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "volumeGroupSnapshotClassName": class,
+            "source": { "selector": { "matchLabels": { PART_OF.0: PART_OF.1 } } },
+        },
     })
 }
 

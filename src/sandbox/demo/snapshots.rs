@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::Value;
 
-use super::{Demo, NotObserved, Seen, StoryError, Volume, objects};
+use super::objects::{self, SNAPSHOT_API};
+use super::{Demo, NotObserved, Seen, StoryError, Volume};
 use crate::sandbox::api::Api;
 use crate::sandbox::api::pure::resources;
 
@@ -28,7 +29,7 @@ impl Demo<'_> {
         self.narrator.step(format_args!("claim {RESTORED} provisioned from the snapshot: {} is bound", restored.name));
         self.api.delete::<PersistentVolumeClaim>("default", RESTORED)?;
         self.see_deleted(&restored).await?;
-        if let Some(kind) = resources::of_kind(objects::SNAPSHOT_API, "VolumeSnapshot") {
+        if let Some(kind) = resources::of_kind(SNAPSHOT_API, "VolumeSnapshot") {
             self.api.delete_object(kind, "default", SNAPSHOT)?;
         }
         self.see_snapshot_deleted(SNAPSHOT).await?;
@@ -40,12 +41,12 @@ impl Demo<'_> {
     async fn see_snapshot_ready(&mut self, name: &str) -> Result<String, NotObserved> {
         let api = self.api.clone();
         self.observe(&format!("snapshot {name} is ready to use"), async || {
-            let Some(snapshot) = object(&api, "VolumeSnapshot", "default", name) else {
+            let Some(snapshot) = object(&api, SNAPSHOT_API, "VolumeSnapshot", "default", name) else {
                 return Seen::NotYet("there is none".into());
             };
             let status = &snapshot["status"];
             let content = status["boundVolumeSnapshotContentName"].as_str().unwrap_or_default();
-            let content = object(&api, "VolumeSnapshotContent", "", content);
+            let content = object(&api, SNAPSHOT_API, "VolumeSnapshotContent", "", content);
             let handle = content.as_ref().and_then(|content| content["status"]["snapshotHandle"].as_str());
             match (handle, status["readyToUse"].as_bool()) {
                 (Some(handle), Some(true)) => Seen::Yes(handle.to_owned()),
@@ -59,7 +60,7 @@ impl Demo<'_> {
     async fn see_snapshot_deleted(&mut self, name: &str) -> Result<(), NotObserved> {
         let (api, backend) = (self.api.clone(), self.backend);
         self.observe(&format!("snapshot {name} is deleted"), async || {
-            if object(&api, "VolumeSnapshot", "default", name).is_some() {
+            if object(&api, SNAPSHOT_API, "VolumeSnapshot", "default", name).is_some() {
                 return Seen::NotYet("its object is still there".into());
             }
             if backend.has_snapshots() == Some(true) {
@@ -71,6 +72,12 @@ impl Demo<'_> {
     }
 }
 
-fn object(api: &Api, kind: &str, namespace: &str, name: &str) -> Option<std::sync::Arc<Value>> {
-    api.object(resources::of_kind(objects::SNAPSHOT_API, kind)?, namespace, name)
+pub(super) fn object(
+    api: &Api,
+    api_version: &str,
+    kind: &str,
+    namespace: &str,
+    name: &str,
+) -> Option<std::sync::Arc<Value>> {
+    api.object(resources::of_kind(api_version, kind)?, namespace, name)
 }

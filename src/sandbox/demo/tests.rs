@@ -25,6 +25,7 @@ async fn end_of_demo_with(overlay: &str) -> String {
     let driver = SandboxDriver { has_topology, tells_room, shows_attempts: false };
     let yaml = verb::configuration("unix:///csi.sock", driver, None, Some(&path)).unwrap();
     testbed.install_snapshots();
+    testbed.install_groups();
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let dial = testbed.driver_dial("sandbox");
     let daemon = testbed.start_as("sandbox", &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
@@ -66,7 +67,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
 async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
     let parts = [
-        "step 23 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
+        "step 25 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
         "in the cluster: claim archive is Bound; claim invoices is Bound",
         "event VolumeAttachFailed on claim archive",
     ];
