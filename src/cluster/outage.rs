@@ -62,6 +62,17 @@ struct Lost {
     pause: Duration,
 }
 
+/// An outage that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutageStatus {
+    /// How long the API has not answered.
+    pub lost_for: Duration,
+    /// Requests that have failed since then.
+    pub failures: u64,
+    /// Why the last one failed.
+    pub error: String,
+}
+
 /// What the log is told about a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Line {
@@ -99,11 +110,10 @@ impl Outage {
         self.known().lost.is_some()
     }
 
-    /// The outage in one sentence, for the status page; `None`: the API answers.
-    pub fn told(&self, now: Instant) -> Option<String> {
-        let lost = self.known().lost.clone()?;
-        let seconds = now.saturating_duration_since(lost.since).as_secs();
-        Some(format!("The Kubernetes API does not answer for {seconds} s ({} failures): {}", lost.failures, lost.error))
+    /// What the status page shows of the outage; `None`: the API answers.
+    pub fn told(&self, now: Instant) -> Option<OutageStatus> {
+        let Lost { since, error, failures, .. } = self.known().lost.clone()?;
+        Some(OutageStatus { lost_for: now.saturating_duration_since(since), failures, error })
     }
 
     /// A request begins.
@@ -262,7 +272,8 @@ mod tests {
         outage.begin("GET /x".into()).answered(StatusCode::SERVICE_UNAVAILABLE);
         tokio::time::advance(3 * S).await;
         let told = outage.told(Instant::now()).unwrap();
-        assert_eq!(told, "The Kubernetes API does not answer for 3 s (2 failures): GET /x: 503 Service Unavailable");
+        let error = "GET /x: 503 Service Unavailable".to_owned();
+        assert_eq!(told, OutageStatus { lost_for: 3 * S, failures: 2, error });
         outage.begin("GET /x".into()).answered(StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!((outage.is_lost(), outage.told(Instant::now())), (false, None));
     }
@@ -277,7 +288,7 @@ mod tests {
         let long = outage.begin("PUT /lease".into());
         tokio::time::advance(5 * S).await;
         drop(long);
-        assert!(outage.told(Instant::now()).unwrap().ends_with("PUT /lease: no answer within 5s"));
+        assert_eq!(outage.told(Instant::now()).unwrap().error, "PUT /lease: no answer within 5s");
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,9 +15,10 @@ use tokio::time::Instant;
 use super::backlog::Find;
 use super::configuration::ConfigurationReport;
 use super::health::Check;
+use super::overall::judge;
 use super::report::{
-    CacheReport, ConditionReport, DoneReport, DriverReport, FORMAT_VERSION, Fact, ObjectReport, Overall, QueueReport,
-    RoleReport, StatusReport, TaskFailureReport, WorkCounts, WorkReport,
+    ApiReport, CacheReport, ConditionReport, DoneReport, DriverReport, FORMAT_VERSION, Fact, ObjectReport, Overall,
+    QueueReport, RoleReport, StatusReport, TaskFailureReport, WorkCounts, WorkReport,
 };
 use super::shown::Age;
 use super::table::{Cell, Table, TableReport};
@@ -58,8 +59,10 @@ struct Sources {
 #[derive(Clone)]
 enum Entry {
     Driver(Source<DriverReport>),
+    Api(Source<ApiReport>),
     Role(Source<RoleReport>),
     Facts(&'static str, Source<Vec<Fact>>),
+    Failure(&'static str, Source<Option<String>>),
     Caches(Source<Vec<CacheReport>>),
     Queue(Source<QueueReport>, Source<Vec<WorkReport>>),
     Done(Source<Vec<DoneReport>>),
@@ -147,6 +150,11 @@ impl Board {
         self.register(Entry::Driver(Arc::new(source)))
     }
 
+    /// Shows whether the Kubernetes API answers. The last one registered counts.
+    pub fn api(&self, source: impl Fn() -> ApiReport + Send + Sync + 'static) -> Registered {
+        self.register(Entry::Api(Arc::new(source)))
+    }
+
     /// Shows a role.
     pub fn role(&self, source: impl Fn() -> RoleReport + Send + Sync + 'static) -> Registered {
         self.register(Entry::Role(Arc::new(source)))
@@ -155,6 +163,15 @@ impl Board {
     /// Shows more facts about a role, in addition to its state.
     pub fn facts(&self, role: &'static str, source: impl Fn() -> Vec<Fact> + Send + Sync + 'static) -> Registered {
         self.register(Entry::Facts(role, Arc::new(source)))
+    }
+
+    /// Shows what a role itself has found to fail, while it does: the whole is `failing` then.
+    pub fn failure(
+        &self,
+        role: &'static str,
+        source: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Registered {
+        self.register(Entry::Failure(role, Arc::new(source)))
     }
 
     /// Shows caches.
@@ -327,6 +344,7 @@ impl Board {
             now: board.clock.wall(),
             uptime: Age(board.ran + board.clock.now().saturating_duration_since(board.made)),
             driver: None,
+            api: None,
             readiness: self.readyz().conditions,
             roles: Vec::new(),
             caches: Vec::new(),
@@ -347,12 +365,14 @@ impl Board {
             tables: Vec::new(),
         };
         let (mut all_work, mut all_facts, mut all_done) = (Vec::new(), Vec::new(), Vec::new());
-        let mut all_objects = Vec::new();
+        let (mut all_objects, mut all_failures) = (Vec::new(), Vec::new());
         for entry in self.entries() {
             match entry {
                 Entry::Driver(source) => report.driver = Some(source()),
+                Entry::Api(source) => report.api = Some(source()),
                 Entry::Role(source) => report.roles.push(source()),
                 Entry::Facts(role, source) => all_facts.push((role, source())),
+                Entry::Failure(role, source) => all_failures.push((role, source())),
                 Entry::Caches(source) => report.caches.extend(source()),
                 Entry::Queue(queue, work) => {
                     report.queues.push(queue());
@@ -377,13 +397,18 @@ impl Board {
                 shown.facts.extend(facts);
             }
         }
+        for (role, failure) in all_failures {
+            if let Some(shown) = report.roles.iter_mut().find(|shown| shown.name == role) {
+                shown.failure = failure;
+            }
+        }
         report.take_work(all_work, find.as_ref(), WORK_SHOWN);
         report.take_done(all_done, find.as_ref());
         report.take_objects(all_objects);
         report.tasks.sort();
         // What only a restart mends.
         let is_alive = self.livez().conditions.iter().all(|condition| condition.failure.is_none());
-        report.overall = if is_alive { report.judge() } else { Overall::Failing };
+        report.overall = if is_alive { judge(&report) } else { Overall::Failing };
         report
     }
 }

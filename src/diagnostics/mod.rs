@@ -27,6 +27,7 @@ mod config;
 mod configuration;
 mod door;
 mod health;
+mod overall;
 mod page;
 mod report;
 mod server;
@@ -41,8 +42,9 @@ pub use door::Door;
 pub use health::{Check, Verdict};
 pub use page::render as render_page;
 pub use report::{
-    CacheReport, ConditionReport, DoneReport, DriverReport, DriverStatus, FORMAT_VERSION, Fact, ObjectReport, Overall,
-    QueueReport, RoleReport, RoleStatus, StatusReport, TaskFailureReport, WorkCounts, WorkReport,
+    ApiReport, CacheReport, ConditionReport, DoneReport, DriverReport, DriverStatus, FORMAT_VERSION, Fact,
+    ObjectReport, Overall, QueueReport, RoleReport, RoleScope, RoleStatus, StatusReport, TaskFailureReport, WorkCounts,
+    WorkReport,
 };
 pub use server::{serve, serve_routes};
 pub use shown::Age;

@@ -147,6 +147,10 @@ fn notices(out: &mut String, report: &StatusReport) {
         let reason = driver.last_error.as_deref().unwrap_or("no answer yet");
         notice(tone, &format_args!("Driver {word} for {}.", driver.since), &reason);
     }
+    if let Some((api, lost)) = report.api.as_ref().and_then(|api| Some((api, api.lost?))) {
+        let what = format_args!("The Kubernetes API has not answered for {lost} ({} failures).", api.failures);
+        notice(Tone::Bad, &what, &api.last_error.as_deref().unwrap_or_default());
+    }
     for (name, reason) in failed(&report.readiness) {
         notice(Tone::Busy, &format_args!("Not ready: {name}."), &reason);
     }

@@ -12,7 +12,7 @@ fn hostile() -> StatusReport {
             serde_json::Value::Array(items) => items.iter_mut().for_each(poison),
             serde_json::Value::Object(fields) => {
                 // What is not free text: points in time and states.
-                let typed = ["started", "now", "at", "overall", "state", "because", "type"];
+                let typed = ["started", "now", "at", "overall", "scope", "state", "because", "type"];
                 fields
                     .iter_mut()
                     .filter(|(name, _)| !typed.contains(&name.as_str()))
@@ -26,6 +26,7 @@ fn hostile() -> StatusReport {
     let driver = report.driver.as_mut().unwrap();
     driver.state = DriverStatus::Lost;
     driver.last_error = Some(String::new());
+    report.roles[0].failure = Some(String::new());
     let mut json = serde_json::to_value(report).unwrap();
     poison(&mut json);
     serde_json::from_value(json).unwrap()
@@ -79,6 +80,7 @@ fn the_page_says_what_there_is_to_know() {
         "<span title=\"2026-11-21 06:01:58 UTC\">2m12s ago</span>",
         "pvc-1f7e40aa-c2d8 is attached to node-a",
         "attacher.drift",
+        "<strong>The Kubernetes API has not answered for 4.0s (2 failures).</strong> <bdi>GET /api: no answer within 10s</bdi>",
         "OTEL_PROPAGATORS",
         "name=\"viewport\"",
     ] {

@@ -38,6 +38,8 @@ pub struct StatusReport {
     pub uptime: Age,
     /// The driver; `None` until it is registered.
     pub driver: Option<DriverReport>,
+    /// The Kubernetes API; `None`: no role needs it.
+    pub api: Option<ApiReport>,
     /// What `/readyz` checks.
     pub readiness: Vec<ConditionReport>,
     /// The roles.
@@ -77,19 +79,19 @@ pub struct StatusReport {
     pub tables: Vec<TableReport>,
 }
 
-/// The overall state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The overall state. The later one is worse: of two parts, the worse one counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Overall {
-    /// Serving, and nothing fails.
+    /// What this process has to do is done, and nothing fails.
     Healthy,
-    /// Ready, but another replica leads.
+    /// The same, but another replica leads all roles of the cluster.
     Standby,
     /// Not ready yet, and nothing is wrong yet.
     Starting,
-    /// Serving, but something fails.
+    /// Something fails.
     Degraded,
-    /// The process can't do its work.
+    /// The driver cannot be used from here, or only a restart helps.
     Failing,
 }
 
@@ -132,6 +134,19 @@ pub enum DriverStatus {
     Fatal,
 }
 
+/// The Kubernetes API.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiReport {
+    /// How long it has not answered; `None`: it answers.
+    #[serde(rename = "lostForSeconds")]
+    pub lost: Option<Age>,
+    /// Requests that have failed since then.
+    pub failures: u64,
+    /// Why the last one failed.
+    pub last_error: Option<String>,
+}
+
 /// Something that must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -148,6 +163,8 @@ pub struct ConditionReport {
 pub struct RoleReport {
     /// Its name.
     pub name: String,
+    /// What it works with.
+    pub scope: RoleScope,
     /// Its state.
     pub state: RoleStatus,
     /// The lease that guards it, as `namespace/name`; `None` where it runs without one.
@@ -163,6 +180,8 @@ pub struct RoleReport {
     pub restarts: u64,
     /// The last error, of the role or of its lease.
     pub last_error: Option<String>,
+    /// What the role itself has found to fail.
+    pub failure: Option<String>,
     /// More facts about the role.
     pub facts: Vec<Fact>,
 }
@@ -175,6 +194,23 @@ pub struct Fact {
     pub name: String,
     /// How much, or since when.
     pub value: String,
+}
+
+impl RoleReport {
+    /// Whether it stands by, and no replica is known to lead.
+    pub(super) fn waits_for_a_leader(&self) -> bool {
+        self.state == RoleStatus::Standby && self.lease.is_some() && self.leader.is_none()
+    }
+}
+
+/// What a role works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RoleScope {
+    /// The cluster and the driver.
+    Cluster,
+    /// The driver's socket and this machine alone.
+    Local,
 }
 
 /// State of a role.
@@ -326,37 +362,6 @@ pub struct TaskFailureReport {
     pub task: String,
     /// How it ended.
     pub fate: String,
-}
-
-impl StatusReport {
-    /// The overall state, computed from the parts.
-    pub(super) fn judge(&self) -> Overall {
-        let driver = self.driver.as_ref().map(|driver| driver.state);
-        let role = |state| self.roles.iter().any(|role| role.state == state);
-        let fails = |conditions: &[ConditionReport]| conditions.iter().any(|condition| condition.failure.is_some());
-        let broken_cache = self.caches.iter().any(|cache| cache.last_error.is_some());
-        if driver == Some(DriverStatus::Fatal) {
-            Overall::Failing
-        } else if driver == Some(DriverStatus::Lost)
-            || role(RoleStatus::Restarting)
-            || broken_cache
-            || self.configuration.as_ref().is_some_and(|configuration| configuration.refused.is_some())
-            || self.work_failing > 0
-        {
-            Overall::Degraded
-        } else if fails(&self.readiness)
-            || driver == Some(DriverStatus::Connecting)
-            // Only roles that need no shared connection are served without one.
-            || (driver.is_none() && !role(RoleStatus::Serving))
-            || role(RoleStatus::WaitingForDriver)
-        {
-            Overall::Starting
-        } else if role(RoleStatus::Standby) && !role(RoleStatus::Serving) {
-            Overall::Standby
-        } else {
-            Overall::Healthy
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use csi_control_plane::diagnostics::{
     Age, Board, CacheReport, Cell, Column, ConfigurationReport, DoneReport, DriverReport, DriverStatus, QueueReport,
-    RoleReport, RoleStatus, StatusReport, Table, WorkReport, serve,
+    RoleReport, RoleScope, RoleStatus, StatusReport, Table, WorkReport, serve,
 };
 use csi_control_plane::process::{Clock, Tasks};
 use csi_control_plane::telemetry::Meter;
@@ -202,6 +202,31 @@ fn day() -> Vec<WorkReport> {
     ]
 }
 
+fn queues(board: &Board, work: &Work) {
+    for (name, title) in TITLES {
+        let (counted, told) = (Arc::clone(work), Arc::clone(work));
+        let of = move |work: &Work| -> Vec<WorkReport> {
+            work.lock().unwrap().iter().filter(|item| item.queue == name).cloned().collect()
+        };
+        let summary = move || {
+            let items = of(&counted);
+            let count = |is: fn(&WorkReport) -> bool| items.iter().filter(|item| is(item)).count();
+            let (running, delayed) = (count(|item| item.running), count(|item| item.next_try.is_some()));
+            QueueReport {
+                name: name.to_owned(),
+                title: title.to_owned(),
+                depth: items.len() - running - delayed,
+                running,
+                delayed,
+                failing: count(|item| item.last_error.is_some()),
+                found: items.len(),
+                oldest_age: items.iter().map(|item| item.age).max(),
+            }
+        };
+        board.queue(summary, move || of(&told)).forever();
+    }
+}
+
 fn furnish(board: &Board, work: &Work) {
     let text = |text: &str| Some(text.to_owned());
     board
@@ -238,6 +263,7 @@ fn furnish(board: &Board, work: &Work) {
     ] {
         let report = RoleReport {
             name: name.to_owned(),
+            scope: RoleScope::Cluster,
             state: RoleStatus::Serving,
             lease: text(lease),
             leader: text("csi-control-plane-6f7c9d-x2x4k_1f0a9c3e"),
@@ -245,6 +271,7 @@ fn furnish(board: &Board, work: &Work) {
             term_age: Some(age(5_104.0)),
             restarts: 0,
             last_error: None,
+            failure: None,
             facts: Vec::new(),
         };
         board.role(move || report.clone()).forever();
@@ -268,28 +295,7 @@ fn furnish(board: &Board, work: &Work) {
         last_error: None,
     };
     board.caches(move || caches.map(cache).to_vec()).forever();
-    for (name, title) in TITLES {
-        let (counted, told) = (Arc::clone(work), Arc::clone(work));
-        let of = move |work: &Work| -> Vec<WorkReport> {
-            work.lock().unwrap().iter().filter(|item| item.queue == name).cloned().collect()
-        };
-        let summary = move || {
-            let items = of(&counted);
-            let count = |is: fn(&WorkReport) -> bool| items.iter().filter(|item| is(item)).count();
-            let (running, delayed) = (count(|item| item.running), count(|item| item.next_try.is_some()));
-            QueueReport {
-                name: name.to_owned(),
-                title: title.to_owned(),
-                depth: items.len() - running - delayed,
-                running,
-                delayed,
-                failing: count(|item| item.last_error.is_some()),
-                found: items.len(),
-                oldest_age: items.iter().map(|item| item.age).max(),
-            }
-        };
-        board.queue(summary, move || of(&told)).forever();
-    }
+    queues(board, work);
     board.readiness("driver", || Ok(())).forever();
     board.readiness("caches", || Ok(())).forever();
     board

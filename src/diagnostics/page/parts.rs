@@ -35,7 +35,7 @@ pub(super) fn roles(out: &mut String, roles: &[RoleReport]) {
                     &role.restarts,
                 ],
                 &below,
-                role.last_error.as_deref(),
+                role.failure.as_deref().or(role.last_error.as_deref()),
             )
         })
         .collect();

@@ -98,10 +98,11 @@ impl Beside {
         Serving { role, stop, tasks }
     }
 
-    /// What the role tells of itself on the status page, if it is on the board.
-    pub(crate) fn fact(&self, role: &'static str, name: &str) -> Option<String> {
+    /// The status report with the role in it.
+    pub(crate) fn report(&self, role: &'static str) -> crate::diagnostics::StatusReport {
         let report = |name: &str| crate::diagnostics::RoleReport {
             name: name.to_owned(),
+            scope: crate::diagnostics::RoleScope::Local,
             state: crate::diagnostics::RoleStatus::Serving,
             lease: None,
             leader: None,
@@ -109,10 +110,16 @@ impl Beside {
             term_age: None,
             restarts: 0,
             last_error: None,
+            failure: None,
             facts: Vec::new(),
         };
         let _shown = self.context.board.role(move || report(role));
-        let facts = self.context.board.report().roles.into_iter().flat_map(|role| role.facts);
+        self.context.board.report()
+    }
+
+    /// What the role tells of itself on the status page, if it is on the board.
+    pub(crate) fn fact(&self, role: &'static str, name: &str) -> Option<String> {
+        let facts = self.report(role).roles.into_iter().flat_map(|role| role.facts);
         facts.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
     }
 }

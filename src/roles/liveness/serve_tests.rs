@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use super::{LivenessSection, NAME, REGISTRATION};
+use crate::diagnostics::Overall;
 use crate::process::watch;
 use crate::roles::kit::local::{Beside, Serving, until};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Server};
@@ -131,9 +132,13 @@ async fn l5_the_port_is_open_before_the_driver_is_there_and_says_why() {
     let stage = Stage::open(json!({})).await;
     stage.is_unhealthy("No such file or directory").await;
     assert!(stage.beside.fact(NAME, "driver").unwrap().contains("No such file"));
+    let report = stage.beside.report(NAME);
+    assert_eq!(report.overall, Overall::Failing, "no role of the cluster has to say so");
+    assert!(report.roles[0].failure.as_ref().unwrap().contains("No such file"));
     let _server = stage.beside.start_driver().await;
     stage.is_healthy().await;
     assert_eq!(stage.beside.fact(NAME, "driver").unwrap(), "ok");
+    assert_eq!(stage.beside.report(NAME).overall, Overall::Healthy);
 }
 
 #[tokio::test]
