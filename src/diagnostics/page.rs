@@ -11,6 +11,7 @@ mod configuration;
 mod done;
 mod markup;
 mod parts;
+mod stopped;
 mod work;
 
 use std::fmt::{Display, Write as _};

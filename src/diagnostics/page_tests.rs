@@ -1,4 +1,5 @@
 use super::super::report::tests::demo;
+use super::super::report::{RoleReport, RoleScope};
 use super::super::table::{Column, Table, TableReport};
 use super::*;
 
@@ -146,4 +147,28 @@ fn an_error_stands_below_its_row_and_not_in_a_column() {
     assert!(page.contains("<td class=\"n\" data-label=\"free\">1.5Gi</td>"), "{page}");
     assert!(page.contains("<tr class=\"error\"><td colspan=\"2\"><bdi>deadline exceeded</bdi>"), "{page}");
     assert!(!page.contains("last error"));
+}
+
+#[test]
+fn under_a_dead_driver_the_page_says_what_is_stopped_and_why() {
+    let mut report = demo();
+    report.take_work(Vec::new(), None, 0);
+    report.objects.clear();
+    let driver = report.driver.as_mut().unwrap();
+    (driver.state, driver.last_error) = (DriverStatus::Lost, Some("connection <refused>".to_owned()));
+    report.roles[0].state = RoleStatus::WaitingForDriver;
+    let why = "attacher: stopped, because the driver has been lost for 1h25m: connection &lt;refused&gt;.";
+    report.done.clear();
+    let nothing = "Nothing matches: no object in the caches, and no work in progress. ";
+    for (find, begin) in [(None, ""), (Some("shop/data"), nothing)] {
+        report.find = find.map(str::to_owned);
+        let page = render(&report);
+        assert!(page.contains(&format!("<p class=\"empty\">{begin}{why}")), "{page}");
+        assert!(!page.contains("No work in progress."));
+    }
+    report.find = None;
+    (report.driver, report.api) = (None, None);
+    report.roles.truncate(1);
+    report.roles[0] = RoleReport { scope: RoleScope::Local, state: RoleStatus::Serving, ..report.roles[0].clone() };
+    assert!(render(&report).contains("No role here works with the cluster."));
 }

@@ -45,7 +45,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
         ],
     ),
-    ("diagnostics", 1879, &[Growth(70, "each part of the daemon has a verdict of its own")]),
+    (
+        "diagnostics",
+        1879,
+        &[
+            Growth(70, "each part of the daemon has a verdict of its own"),
+            Growth(74, "the page says what is stopped, and why"),
+        ],
+    ),
     ("election", 1526, &[]),
     ("journal", 1984, &[]),
     (

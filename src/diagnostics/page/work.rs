@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::markup::{Text, Tone, badge, or_dash, row, table};
+use super::stopped::stopped;
 use crate::diagnostics::backlog::WorkState;
-use crate::diagnostics::report::{Overall, QueueReport, RoleStatus, StatusReport, WorkReport};
+use crate::diagnostics::report::{Overall, QueueReport, RoleScope, RoleStatus, StatusReport, WorkReport};
 use crate::diagnostics::table::{Cell, ColumnType, TableReport};
 
 const COLUMNS: [&str; 7] = ["object", "role", "lane", "state", "#age", "#failed tries", "#next try"];
@@ -43,21 +44,34 @@ pub(super) fn work(out: &mut String, report: &StatusReport) {
     if is_any {
         return;
     }
+    table(out, "In progress", "", &COLUMNS, &[], &Text(empty(report)).to_string());
+}
+
+/// Why there is no work to show.
+fn empty(report: &StatusReport) -> String {
+    let mut of_cluster = report.roles.iter().filter(|role| role.scope == RoleScope::Cluster);
     // Only a leader knows that there is no work.
-    let leads = report.roles.iter().any(|role| role.state == RoleStatus::Serving);
-    let empty = match (&report.find, report.overall) {
-        (Some(_), _) if !report.objects.is_empty() && leads => found_idle(report).to_owned(),
-        (Some(_), _) if report.work_total > 0 => {
-            format!("None of the {} items in progress matches.", report.work_total)
-        }
-        (Some(_), _) if report.objects.is_empty() && report.done.is_empty() => {
+    let leads = of_cluster.clone().any(|role| role.state == RoleStatus::Serving);
+    let stopped = stopped(report);
+    let found = match &report.find {
+        Some(_) if !report.objects.is_empty() && leads && stopped.is_none() => found_idle(report).to_owned(),
+        Some(_) if report.work_total > 0 => format!("None of the {} items in progress matches.", report.work_total),
+        Some(_) if report.objects.is_empty() && report.done.is_empty() => {
             "Nothing matches: no object in the caches, and no work in progress.".to_owned()
         }
-        (_, Overall::Healthy) => "No work: every volume is in the state that Kubernetes wants.".to_owned(),
-        (_, Overall::Standby) => "Another replica leads: this replica does no work.".to_owned(),
-        (_, Overall::Starting | Overall::Degraded | Overall::Failing) => "No work in progress.".to_owned(),
+        _ => String::new(),
     };
-    table(out, "In progress", "", &COLUMNS, &[], &empty);
+    match (found.is_empty(), stopped, report.overall) {
+        (true, Some(stopped), _) => stopped,
+        (false, Some(stopped), _) => format!("{found} {stopped}"),
+        (false, None, _) => found,
+        (true, None, _) if !report.roles.is_empty() && of_cluster.next().is_none() => {
+            "No role here works with the cluster.".to_owned()
+        }
+        (true, None, Overall::Healthy) => "No work: every volume is in the state that Kubernetes wants.".to_owned(),
+        (true, None, Overall::Standby) => "Another replica leads: this replica does no work.".to_owned(),
+        (true, None, Overall::Starting | Overall::Degraded | Overall::Failing) => "No work in progress.".to_owned(),
+    }
 }
 
 /// What a leader knows about found objects that are in no queue.
