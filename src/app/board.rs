@@ -145,6 +145,7 @@ impl StatusSource {
                     kind: sighting.kind.to_owned(),
                     name: sighting.name.to_string(),
                     state: sighting.whereabouts,
+                    handle: sighting.handle,
                     last_error: sighting.trouble,
                 };
                 searched.find(finds).into_iter().map(report).collect()

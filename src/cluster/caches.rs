@@ -13,7 +13,7 @@ use kube::core::NamespaceResourceScope;
 use super::cache::{Cache, CacheStatus};
 use super::clients::Clients;
 use super::names::ObjectName;
-use super::objects::{Cached, Fields};
+use super::objects::{BY_HANDLE, Cached, ClaimLink, Fields, IndexName, PersistentVolume, VolumeSnapshotContent};
 use super::rbac::Rule;
 use super::scope::{Asked, Need, ScopeOf, Viewpoint, WatchScope, Wish};
 use super::watch::{self, Found, Means};
@@ -77,14 +77,19 @@ pub struct Sighting {
     pub kind: &'static str,
     /// The object.
     pub name: ObjectName,
-    /// Where it is, or how far.
+    /// Where it is, or how far, and whose it is.
     pub whereabouts: Option<String>,
+    /// What the driver calls it.
+    pub handle: Option<String>,
     /// Why it fails.
     pub trouble: Option<String>,
 }
 
 /// Whether a search finds an object with these texts: kind, name, whereabouts.
 pub type Finds<'a> = &'a dyn Fn(&[&str]) -> bool;
+
+/// The claim that a link leads to.
+type ClaimOf<'a> = &'a dyn Fn(ClaimLink) -> Option<ObjectName>;
 
 /// What a watch needs to run.
 #[derive(Clone)]
@@ -105,7 +110,9 @@ trait AnyWanted: Send + Sync {
     fn is_wanted(&self) -> bool;
     fn kind(&self) -> TypeId;
     fn status(&self) -> CacheStatus;
-    fn find(&self, finds: Finds<'_>) -> Vec<Sighting>;
+    fn find(&self, finds: Finds<'_>, claim_of: ClaimOf<'_>) -> Vec<Sighting>;
+    /// Where the claim of the object with this name, or else with this value in an index, can be learnt.
+    fn claim_link(&self, name: &ObjectName, index: Option<IndexName>) -> Option<ClaimLink>;
     fn rule(&self, view: &Viewpoint<'_>) -> Rule;
     fn as_any(&mut self) -> &mut dyn Any;
 }
@@ -141,16 +148,27 @@ impl<K: Cached> AnyWanted for Wanted<K> {
         CacheStatus { needed: status.needed && self.asked.is_needed(), ..status }
     }
 
-    fn find(&self, finds: Finds<'_>) -> Vec<Sighting> {
+    fn find(&self, finds: Finds<'_>, claim_of: ClaimOf<'_>) -> Vec<Sighting> {
         let sighting = |object: Arc<K>| {
-            let (name, whereabouts) = (ObjectName::of(object.as_ref()), object.whereabouts());
+            let claim = object.claim_link().and_then(claim_of).map(|claim| format!("claim {claim}"));
+            let texts: Vec<String> = object.whereabouts().into_iter().chain(claim).collect();
+            let (name, whereabouts) = (ObjectName::of(object.as_ref()), (!texts.is_empty()).then(|| texts.join(", ")));
+            let handle = object.handle().map(str::to_owned);
             let is_found = finds(&[K::KIND, &name.to_string(), whereabouts.as_deref().unwrap_or_default()]);
             let trouble = object.trouble().map(str::to_owned);
-            is_found.then_some(Sighting { kind: K::KIND, name, whereabouts, trouble })
+            is_found.then_some(Sighting { kind: K::KIND, name, whereabouts, handle, trouble })
         };
         let mut found: Vec<Sighting> = self.cache.all().into_iter().filter_map(sighting).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
+    }
+
+    fn claim_link(&self, name: &ObjectName, index: Option<IndexName>) -> Option<ClaimLink> {
+        let object = match index {
+            Some(index) => self.cache.find(index, name.name()).into_iter().next(),
+            None => self.cache.get(name),
+        };
+        object?.claim_link()
     }
 
     fn rule(&self, view: &Viewpoint<'_>) -> Rule {
@@ -185,6 +203,22 @@ impl<K: Cached> Wanted<K> {
             }
             differs
         });
+    }
+}
+
+impl State {
+    /// The claim at the end of a link: a snapshot knows its content, that its volume, and that its claim.
+    fn claim_of(&self, mut link: ClaimLink) -> Option<ObjectName> {
+        loop {
+            let (kind, name, index) = match link {
+                ClaimLink::Claim(claim) => return Some(claim),
+                ClaimLink::Volume(name) => (TypeId::of::<PersistentVolume>(), name, None),
+                ClaimLink::Handle(key) => (TypeId::of::<PersistentVolume>(), key, Some(BY_HANDLE)),
+                ClaimLink::Content(name) => (TypeId::of::<VolumeSnapshotContent>(), name, None),
+            };
+            let known = self.wanted.iter().find(|wanted| wanted.kind() == kind && wanted.is_wanted())?;
+            link = known.claim_link(&ObjectName::cluster(name), index)?;
+        }
     }
 }
 
@@ -347,9 +381,12 @@ impl Caches {
         self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).map(|wanted| wanted.status()).collect()
     }
 
-    /// The cached objects that a search finds, kind by kind.
+    /// The cached objects that a search finds, kind by kind. What belongs to a claim is found by the claim's name, too.
     pub fn find(&self, finds: Finds<'_>) -> Vec<Sighting> {
-        self.state().wanted.iter().filter(|wanted| wanted.is_wanted()).flat_map(|wanted| wanted.find(finds)).collect()
+        let state = self.state();
+        let claim_of = |link| state.claim_of(link);
+        let wanted = state.wanted.iter().filter(|wanted| wanted.is_wanted());
+        wanted.flat_map(|wanted| wanted.find(finds, &claim_of)).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

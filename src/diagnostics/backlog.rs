@@ -59,9 +59,13 @@ impl WorkReport {
     }
 }
 
-/// A search: words that must all be present, in any order and case.
+/// A search: words that must all be present, in any order and case. What is called as a found object is, in the cluster or by the
+/// driver, belongs to the object and is found with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Find(Vec<String>);
+pub(super) struct Find {
+    words: Vec<String>,
+    names: BTreeSet<String>,
+}
 
 impl Find {
     /// The longest search text; the rest is ignored.
@@ -71,12 +75,19 @@ impl Find {
     pub(super) fn of(text: &str) -> Option<Self> {
         let words: Vec<String> =
             text.chars().take(Self::LONGEST).collect::<String>().split_whitespace().map(str::to_lowercase).collect();
-        (!words.is_empty()).then_some(Self(words))
+        (!words.is_empty()).then(|| Self { words, names: BTreeSet::new() })
+    }
+
+    /// The objects that the search has found.
+    pub(super) fn with(self, objects: &[ObjectReport]) -> Self {
+        let names = objects.iter().flat_map(|object| [Some(&object.name), object.handle.as_ref()]);
+        Self { names: names.flatten().cloned().collect(), ..self }
     }
 
     pub(super) fn is_in<'a>(&self, texts: impl Iterator<Item = &'a str>) -> bool {
-        let all = texts.collect::<Vec<_>>().join(" ").to_lowercase();
-        self.0.iter().all(|word| all.contains(word))
+        let texts: Vec<&str> = texts.collect();
+        let all = texts.join(" ").to_lowercase();
+        self.words.iter().all(|word| all.contains(word)) || texts.iter().any(|text| self.names.contains(*text))
     }
 
     /// Keeps the matching rows of a table.
@@ -87,7 +98,7 @@ impl Find {
 
 impl fmt::Display for Find {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(" "))
+        f.write_str(&self.words.join(" "))
     }
 }
 

@@ -67,3 +67,20 @@ proptest! {
         prop_assert!(all.work.windows(2).all(|w| (w[0].failing(), w[0].age) >= (w[1].failing(), w[1].age)));
     }
 }
+
+#[test]
+fn what_is_called_as_a_found_object_is_found_with_it() {
+    let object = |name: &str, handle: Option<&str>| ObjectReport {
+        name: name.to_owned(),
+        handle: handle.map(str::to_owned),
+        ..demo().objects[0].clone()
+    };
+    let find = Find::of("shop/data").unwrap();
+    assert!(!find.is_in(["vol-1", "12"].into_iter()));
+    let find = find.with(&[object("pvc-1", Some("vol-1")), object("snapcontent-1", None)]);
+    for texts in [["vol-1", "12"], ["snapshotter", "snapcontent-1"], ["pvc-9", "claim SHOP/data"]] {
+        assert!(find.is_in(texts.into_iter()), "{texts:?}");
+    }
+    assert!(!find.is_in(["vol-11", "pvc-12"].into_iter()), "a part of a name is another name");
+    assert_eq!(find.to_string(), "shop/data");
+}

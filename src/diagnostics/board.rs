@@ -323,6 +323,18 @@ impl Board {
         entries.iter().filter_map(wanted).map(report).collect()
     }
 
+    /// The search for these words, if there are any, and the objects that it finds.
+    fn search(&self, words: &str) -> (Option<Find>, Vec<ObjectReport>) {
+        let Some(find) = Find::of(words) else { return (None, Vec::new()) };
+        let mut objects = Vec::new();
+        for entry in self.entries() {
+            if let Entry::Objects(source) = entry {
+                objects.extend(source(&|texts| find.is_in(texts.iter().copied())));
+            }
+        }
+        (Some(find.with(&objects)), objects)
+    }
+
     /// Everything, now.
     pub fn report(&self) -> StatusReport {
         self.report_on("")
@@ -330,7 +342,7 @@ impl Board {
 
     /// The same, but with only the work items and table rows that contain all these words.
     pub fn report_on(&self, words: &str) -> StatusReport {
-        let find = Find::of(words);
+        let (find, all_objects) = self.search(words);
         let board = &*self.0;
         let (task_failures, task_failures_total) = {
             let failures = lock(&board.failures);
@@ -365,7 +377,7 @@ impl Board {
             tables: Vec::new(),
         };
         let (mut all_work, mut all_facts, mut all_done) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut all_objects, mut all_failures) = (Vec::new(), Vec::new());
+        let mut all_failures = Vec::new();
         for entry in self.entries() {
             match entry {
                 Entry::Driver(source) => report.driver = Some(source()),
@@ -379,17 +391,12 @@ impl Board {
                     all_work.extend(work());
                 }
                 Entry::Done(source) => all_done.extend(source()),
-                Entry::Objects(source) => {
-                    if let Some(find) = &find {
-                        all_objects.extend(source(&|texts| find.is_in(texts.iter().copied())));
-                    }
-                }
                 Entry::Tasks(source) => report.tasks.extend(source()),
                 Entry::Table(source) => report.tables.push(source(find.as_ref())),
                 Entry::Configuration(source) => report.configuration = Some(source()),
                 Entry::Warnings(warnings) => report.warnings.extend(warnings),
                 Entry::Notices(source) => report.warnings.extend(source()),
-                Entry::Readiness(_) | Entry::Lease(_) | Entry::Alive(_) | Entry::Page(..) => {}
+                Entry::Objects(_) | Entry::Readiness(_) | Entry::Lease(_) | Entry::Alive(_) | Entry::Page(..) => {}
             }
         }
         for (role, facts) in all_facts {

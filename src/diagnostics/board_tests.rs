@@ -164,6 +164,7 @@ async fn a_search_says_where_a_healthy_object_is_and_that_nothing_is_wrong() {
         kind: "PersistentVolumeClaim".to_owned(),
         name: (*name).to_owned(),
         state: Some((*state).to_owned()),
+        handle: None,
         last_error: error.map(str::to_owned),
     };
     board

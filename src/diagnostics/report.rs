@@ -323,8 +323,11 @@ pub struct ObjectReport {
     pub kind: String,
     /// The object.
     pub name: String,
-    /// Where it is, or how far, for people.
+    /// Where it is, or how far, and whose it is, for people.
     pub state: Option<String>,
+    /// What the driver calls it: rows that name it so belong to it.
+    #[serde(skip)]
+    pub handle: Option<String>,
     /// Why it fails, by its own status.
     pub last_error: Option<String>,
 }

@@ -163,7 +163,8 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         objects: vec![ObjectReport {
             kind: "VolumeAttachment".to_owned(),
             name: "csi-0c44e1aa97".to_owned(),
-            state: text("pvc-1f7e40aa-c2d8 is attached to node-a"),
+            state: text("pvc-1f7e40aa-c2d8 is attached to node-a, claim shop/orders"),
+            handle: None,
             last_error: None,
         }],
         objects_total: 1,

@@ -11,6 +11,7 @@
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
 //! | [`examples`] | the files of deploy/examples, as a person applies them |
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
+//! | [`found`] | what a search on the status page finds |
 //! | [`leading`] | leases: who may work, and when |
 //! | [`migrated`] | volumes of in-tree plugins beside the drivers that have taken the plugins over |
 //! | [`nodes`] | node ids, and nodes that come and go |
@@ -60,6 +61,7 @@ mod driver;
 mod errors;
 mod examples;
 mod failures;
+mod found;
 mod ground;
 mod grouping;
 mod http;

@@ -28,7 +28,11 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     ("app", 1877, &[Growth(9, "the API, and what a role works with, stand in the report")]),
     ("cli", 140, &[]),
-    ("cluster", 7729, &[Growth(4, "an outage is told as a value")]),
+    (
+        "cluster",
+        7729,
+        &[Growth(4, "an outage is told as a value"), Growth(65, "a search finds the claim of an object")],
+    ),
     (
         "config",
         1439,
@@ -51,6 +55,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(70, "each part of the daemon has a verdict of its own"),
             Growth(74, "the page says what is stopped, and why"),
+            Growth(15, "what belongs to a found object is found with it"),
         ],
     ),
     ("election", 1526, &[]),

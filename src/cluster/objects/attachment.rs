@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{BY_NODE, BY_VOLUME, Cached, Fields, IndexName, VolumeSpec, or_default, trim_meta};
+use super::{BY_NODE, BY_VOLUME, Cached, ClaimLink, Fields, IndexName, VolumeSpec, or_default, trim_meta};
 use crate::cluster::managers::Managers;
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
@@ -112,6 +112,10 @@ impl Cached for VolumeAttachment {
         let volume = self.spec.source.persistent_volume_name.as_deref().unwrap_or("an inline volume");
         let state = if self.status.attached { "attached to" } else { "not attached to" };
         (!self.spec.node_name.is_empty()).then(|| format!("{volume} is {state} {}", self.spec.node_name))
+    }
+
+    fn claim_link(&self) -> Option<ClaimLink> {
+        self.spec.source.persistent_volume_name.clone().map(ClaimLink::Volume)
     }
 
     fn trouble(&self) -> Option<&str> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, Fields, IndexName, ObjectReference, or_default, trim_meta};
+use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
@@ -142,6 +142,15 @@ impl Cached for VolumeSnapshotContent {
         let state = if is_ready { "ready to use" } else { "not ready to use" };
         let snapshot = &self.snapshot_ref;
         (!snapshot.name.is_empty()).then(|| format!("{state}, snapshot {}/{}", snapshot.namespace, snapshot.name))
+    }
+
+    fn claim_link(&self) -> Option<ClaimLink> {
+        let volume = self.source_volume.as_ref()?;
+        Some(ClaimLink::Handle(super::IdKind::Volume.key(&self.driver, volume)))
+    }
+
+    fn handle(&self) -> Option<&str> {
+        self.snapshot_handle.as_deref().or(self.source_snapshot.as_deref())
     }
 
     fn trouble(&self) -> Option<&str> {

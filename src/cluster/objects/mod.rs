@@ -113,6 +113,19 @@ impl ObjectName {
     }
 }
 
+/// The claim that an object belongs to, or the object that knows more of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimLink {
+    /// The claim itself.
+    Claim(ObjectName),
+    /// The `PersistentVolume` with this name.
+    Volume(String),
+    /// The `PersistentVolume` with this key in [`BY_HANDLE`].
+    Handle(String),
+    /// The `VolumeSnapshotContent` with this name.
+    Content(String),
+}
+
 /// A kind that can be held in a cache.
 pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
     /// The kind's name on metrics and on the status page.
@@ -130,6 +143,16 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
 
     /// Where it is, or how far, in a few words for the status page. `None`: what is kept of it does not say.
     fn whereabouts(&self) -> Option<String> {
+        None
+    }
+
+    /// Whose it is, or through which object that can be learnt. A search finds it by its claim.
+    fn claim_link(&self) -> Option<ClaimLink> {
+        None
+    }
+
+    /// What the driver calls it, as rows of the status page name it.
+    fn handle(&self) -> Option<&str> {
         None
     }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::cluster::meta::Meta;
 use smol_str::SmolStr;
 
-use super::{Cached, Fields, IndexName, or_default, quantity, trim_meta};
+use super::{Cached, ClaimLink, Fields, IndexName, or_default, quantity, trim_meta};
 
 /// A snapshot, as its user sees it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -46,6 +46,10 @@ impl Cached for VolumeSnapshot {
             Some(content) => format!("{state}, {content}"),
             None => state.to_owned(),
         })
+    }
+
+    fn claim_link(&self) -> Option<ClaimLink> {
+        self.status.bound_content.clone().map(ClaimLink::Content)
     }
 
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}

@@ -9,10 +9,10 @@ use super::in_tree::{
 };
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
-use super::{BY_CLAIM, BY_HANDLE, Cached, Fields, IdKind, IndexName, or_default, trim_meta, unless_empty};
+use super::{BY_CLAIM, BY_HANDLE, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta, unless_empty};
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
-use crate::cluster::names;
+use crate::cluster::names::{self, ObjectName};
 use crate::cluster::packed_map::PackedMap;
 use smol_str::SmolStr;
 
@@ -242,6 +242,17 @@ impl VolumeSpec {
 }
 
 impl PersistentVolume {
+    /// The claim that it is bound to, or reserved for.
+    pub fn claim(&self) -> Option<ObjectName> {
+        let claim = self.spec.claim_ref.as_ref()?;
+        Some(ObjectName::namespaced(&claim.namespace, &claim.name))
+    }
+
+    /// The volume with its claim, for people: a volume's own name says nothing to them.
+    pub fn subject(&self) -> Option<String> {
+        Some(format!("{}: claim {}", self.metadata.name, self.claim()?))
+    }
+
     /// The CSI driver that serves it: its own, or the one that has taken its in-tree plugin over. Of another driver's CSI volume the
     /// cache does not hold this.
     pub fn served_by(&self) -> Option<&str> {
@@ -286,11 +297,15 @@ impl Cached for PersistentVolume {
     }
 
     fn whereabouts(&self) -> Option<String> {
-        let phase = self.phase.as_deref()?;
-        Some(match &self.spec.claim_ref {
-            Some(claim) => format!("{phase}, claim {}/{}", claim.namespace, claim.name),
-            None => phase.to_owned(),
-        })
+        Some(self.phase.as_deref()?.to_owned())
+    }
+
+    fn claim_link(&self) -> Option<ClaimLink> {
+        self.claim().map(ClaimLink::Claim)
+    }
+
+    fn handle(&self) -> Option<&str> {
+        Some(&self.spec.csi.as_ref()?.volume_handle)
     }
 
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {

@@ -15,8 +15,8 @@ use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::caches::Caches;
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{
-    CsiStorageCapacity, Fields, Node, PersistentVolumeClaim, VolumeAttributesClass, VolumeGroupSnapshotClass,
-    VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
+    CsiStorageCapacity, Fields, Node, PersistentVolume, PersistentVolumeClaim, VolumeAttachment, VolumeAttributesClass,
+    VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 use crate::cluster::scope::{Viewpoint, WatchScope};
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
@@ -310,4 +310,63 @@ async fn a_right_that_is_taken_away_empties_nothing_but_one_never_given_does() {
     assert_eq!(cache.len(), 1);
     assert!(cache.status().last_error.is_some_and(|error| error.contains("403")));
     assert!(is_counted(), "{}", meter.render());
+}
+
+/// A snapshot knows its content, the content its volume, and that its claim.
+#[tokio::test(start_paused = true)]
+async fn a_claims_name_finds_what_belongs_to_it() {
+    let of_cluster = |name: &str, spec: Value| json!({ "metadata": { "name": name, "uid": name, "resourceVersion": "3" }, "status": { "phase": "Bound" }, "spec": spec });
+    let volume = move |name: &str, claim: &str| {
+        of_cluster(
+            name,
+            json!({ "csi": { "driver": "demo", "volumeHandle": format!("vol-{name}") },
+            "claimRef": { "namespace": "shop", "name": claim } }),
+        )
+    };
+    let attachment = move |name: &str, volume: &str| {
+        of_cluster(name, json!({ "attacher": "demo", "nodeName": "n1", "source": { "persistentVolumeName": volume } }))
+    };
+    let content = move |name: &str, volume: &str| {
+        of_cluster(
+            name,
+            json!({ "driver": "demo", "deletionPolicy": "Delete",
+            "volumeSnapshotRef": { "namespace": "shop", "name": format!("of-{volume}") },
+            "source": { "volumeHandle": format!("vol-{volume}") } }),
+        )
+    };
+    let snapshot =
+        |name: &str, content: &str| object(name, &json!({ "status": { "boundVolumeSnapshotContentName": content } }));
+    let items = move |path: &str| match path.rsplit('/').next().unwrap() {
+        "persistentvolumes" => json!([volume("pv-1", "data"), volume("pv-2", "other")]),
+        "volumeattachments" => json!([attachment("a-1", "pv-1"), attachment("a-2", "pv-2"), attachment("a-3", "pv-3")]),
+        "volumesnapshotcontents" => json!([content("c-1", "pv-1"), content("c-2", "pv-2")]),
+        "volumesnapshots" => json!([snapshot("s-1", "c-1"), snapshot("s-2", "c-2"), snapshot("s-3", "c-3")]),
+        path => panic!("{path}"),
+    };
+    let server = Server::new(move |seen: &Seen| {
+        if seen.is_watch() {
+            return Answer::Watch(mpsc::unbounded_channel().1);
+        }
+        Answer::Json(200, json!({ "metadata": { "resourceVersion": "5" }, "items": items(&seen.path) }))
+    });
+    let caches = Caches::new();
+    let (volumes, attachments) = (caches.want::<PersistentVolume>(), caches.want::<VolumeAttachment>());
+    let (snapshots, contents) = (caches.want::<VolumeSnapshot>(), caches.want::<VolumeSnapshotContent>());
+    let _tasks = start(&server, &caches).await;
+    volumes.synced().await;
+    attachments.synced().await;
+    snapshots.synced().await;
+    contents.synced().await;
+    pass(Duration::from_secs(1)).await;
+    let found = caches.find(&|texts| texts.iter().any(|text| text.contains("shop/data")));
+    let told: Vec<String> =
+        found.iter().map(|it| format!("{}: {}", it.name, it.whereabouts.as_ref().unwrap())).collect();
+    let expected = [
+        "pv-1: Bound, claim shop/data",
+        "a-1: pv-1 is not attached to n1, claim shop/data",
+        "shop/s-1: not ready to use, c-1, claim shop/data",
+        "c-1: not ready to use, snapshot shop/of-pv-1, claim shop/data",
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(found[0].handle.as_deref(), Some("vol-pv-1"));
 }

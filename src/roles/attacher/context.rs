@@ -174,13 +174,15 @@ impl Objects {
         }
     }
 
-    /// The volume and the node of the attachment, for people: its own name is a checksum.
+    /// The volume, the node and the claim of the attachment, for people: its own name is a checksum.
     pub fn subject(&self) -> String {
         let volume = match &self.attachment.source {
             Ok(Source::Volume(name)) => name,
             _ => "inline volume",
         };
-        format!("{volume} on {}", self.attachment.node)
+        let claim = self.volume.as_ref().and_then(|volume| volume.claim());
+        let claim = claim.map(|claim| format!(", claim {claim}")).unwrap_or_default();
+        format!("{volume} on {}{claim}", self.attachment.node)
     }
 
     /// The volume's handle and the node's ID, as in the driver's listing: the recorded values, otherwise the current

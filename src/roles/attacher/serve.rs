@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
-use crate::cluster::PersistentVolume;
+use crate::cluster::{ObjectName, PersistentVolume};
 use crate::election::Term;
 use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
@@ -57,7 +57,9 @@ impl Attacher {
         };
         cx.stores.follow(&mut controllers);
         controllers.drive(&queues.attachments, "Volumes to attach and detach", subject, Attachments(Arc::clone(&cx)));
-        controllers.drive(&queues.volumes, "Volumes to look after", |_| None, Volumes::of(&cx));
+        let volumes = cx.stores.volumes.clone();
+        let subject = move |name: &String| volumes.get(&ObjectName::cluster(name))?.subject();
+        controllers.drive(&queues.volumes, "Volumes to look after", subject, Volumes::of(&cx));
         queues.follow(&cx, &mut controllers);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);
         controllers.on_store(&cx.stores.volumes, {

@@ -130,11 +130,11 @@ impl Reconcile for Volumes {
         *progress = answer;
     }
 
-    fn tell(_: &View, progress: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
+    fn tell(view: &View, progress: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
         match end {
             End::Settled if *progress == Progress::Released => {
                 info!("removed the attacher's finalizer from the volume");
-                vec![Telling::Did("released", None)]
+                vec![Telling::Did("released", view.volume.subject())]
             }
             End::Settled => Vec::new(),
             End::Failed(error) => {

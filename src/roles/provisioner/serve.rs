@@ -6,6 +6,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
+use crate::cluster::ObjectName;
 use crate::csi::DriverState;
 use crate::csi::capabilities::ControllerRpc;
 use crate::diagnostics::{Column, Table};
@@ -35,7 +36,7 @@ use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::{Context, Stores};
 use crate::roles::provisioner::deletion::Deletions;
-use crate::roles::provisioner::deletion::context::DeletionContext;
+use crate::roles::provisioner::deletion::context::{DETACHING, DeletionContext};
 use crate::roles::provisioner::deletion::policy as deletion;
 use crate::roles::provisioner::node::NodeAdmission;
 use crate::roles::provisioner::node::deployment::{Deployment, LocalNode};
@@ -47,12 +48,6 @@ use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::topology::{NodeTopology, TopologyWarnings};
 use crate::roles::provisioner::triggers::Queues;
 
-/// The volumes whose deletion waits for their detach.
-const DETACHING: Table = Table {
-    name: "detachingVolumes",
-    title: "Volumes waiting to be detached",
-    columns: &[Column::text("volume", "volume"), Column::count("attachments", "attachments")],
-};
 /// The claims that this node's daemon may take, and does not have.
 const OTHER_CLAIMS: Table = Table {
     name: "otherNodesClaims",
@@ -159,7 +154,9 @@ impl Provisioner {
             controllers.reconcile(&queues.claims, title, subject, claims);
         }
         cx.deletion.follow(&mut controllers);
-        controllers.drive(&queues.volumes, "Volumes to delete", |_| None, Deletions(Arc::clone(&cx)));
+        let volumes = cx.deletion.volumes.clone();
+        let subject = move |name: &String| volumes.get(&ObjectName::cluster(name))?.subject();
+        controllers.drive(&queues.volumes, "Volumes to delete", subject, Deletions(Arc::clone(&cx)));
         let sources = Sources::of(&cx, &mut controllers);
         controllers.drive(&queues.sources, "Data sources to unprotect", |_| None, sources);
         Self::show(role, &cx, &mut controllers);

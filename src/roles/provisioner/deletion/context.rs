@@ -4,12 +4,23 @@ use std::sync::Arc;
 
 use futures::future::join;
 
-use crate::cluster::{Cache, PersistentVolume, VolumeAttachment};
-use crate::diagnostics::Cell;
+use crate::cluster::{Cache, ObjectName, PersistentVolume, VolumeAttachment};
+use crate::diagnostics::{Cell, Column, Table};
 use crate::roles::kit::{Controllers, Memory, Store};
 
 use super::policy::Rules;
 use super::progress;
+
+/// The volumes whose deletion waits for their detach.
+pub const DETACHING: Table = Table {
+    name: "detachingVolumes",
+    title: "Volumes waiting to be detached",
+    columns: &[
+        Column::text("volume", "volume"),
+        Column::text("claim", "claim"),
+        Column::count("attachments", "attachments"),
+    ],
+};
 
 /// What the deletions of a term share.
 #[derive(Debug)]
@@ -47,10 +58,14 @@ impl DeletionContext {
         join(self.volumes.list(), self.attachments.list()).await;
     }
 
-    /// The volumes that wait for their detach, by name, each with the number of its attachments.
+    /// The volumes that wait for their detach, by name, each with its claim and the number of its attachments.
     pub fn detaching(&self) -> Vec<Vec<Cell>> {
         let mut all = self.memory.collect(|it| it.waits.clone());
         all.sort_by(|one, other| one.volume.cmp(&other.volume));
-        all.into_iter().map(|it| vec![it.volume.into(), it.attachments.into()]).collect()
+        let claim_of = |volume: &str| self.volumes.get(&ObjectName::cluster(volume))?.claim();
+        let claim = |volume: &str| claim_of(volume).map(|claim| claim.to_string());
+        all.into_iter()
+            .map(|it| vec![it.volume.clone().into(), claim(&it.volume).into(), it.attachments.into()])
+            .collect()
     }
 }

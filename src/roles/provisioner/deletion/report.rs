@@ -22,7 +22,7 @@ pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, DeleteReason
             vec![
                 Telling::Count(&metrics::DELETE_TOTAL, labels.clone()),
                 Telling::Took(&metrics::DELETE_DURATION, labels, took),
-                Telling::Did("deleted", None),
+                Telling::Did("deleted", first.volume.subject()),
             ]
         }
         End::Settled => Vec::new(),
