@@ -218,6 +218,9 @@ impl StatusSource {
         let elector = state.lease.as_deref().and_then(|lease| self.leases.find(lease));
         let election = elector.map(|view| view.status());
         let serving = state.phase == Phase::Serving;
+        // It stays after the role is served again, so it says when it was.
+        let ago = |at| Age(self.clock.now().saturating_duration_since(at));
+        let failed = state.last_error.map(|(error, at)| format!("{} ago: {error}", ago(at)));
         RoleReport {
             name: role.to_owned(),
             scope: if needs_cluster([&role]) { RoleScope::Cluster } else { RoleScope::Local },
@@ -231,12 +234,9 @@ impl StatusSource {
             lease: election.as_ref().map(|election| election.lease.clone()).or(state.lease),
             leader: election.as_ref().and_then(|election| election.leader.clone()),
             term: election.as_ref().and_then(|election| election.term),
-            term_age: state
-                .since
-                .filter(|_| serving)
-                .map(|since| Age(self.clock.now().saturating_duration_since(since))),
+            term_age: state.since.filter(|_| serving).map(ago),
             restarts: state.restarts,
-            last_error: election.and_then(|election| election.last_error).or(state.last_error),
+            last_error: election.and_then(|election| election.last_error).or(failed),
             // The role itself tells them, while it serves.
             failure: None,
             facts: Vec::new(),

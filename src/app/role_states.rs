@@ -20,8 +20,8 @@ pub(super) struct RoleState {
     pub(super) since: Option<Instant>,
     /// Terms that ended in an error.
     pub(super) restarts: u64,
-    /// The last such error.
-    pub(super) last_error: Option<String>,
+    /// The last such error, and when it came.
+    pub(super) last_error: Option<(String, Instant)>,
 }
 
 /// Where a role is in its life.
@@ -59,10 +59,10 @@ impl RoleStates {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(role);
     }
 
-    pub(super) fn failed(&self, role: &'static str, error: String) {
+    pub(super) fn failed(&self, role: &'static str, error: String, now: Instant) {
         self.change(role, |state| {
             state.restarts += 1;
-            state.last_error = Some(error);
+            state.last_error = Some((error, now));
         });
     }
 

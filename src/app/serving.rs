@@ -62,7 +62,7 @@ impl Serving<'_> {
             let pause = pauses.after(clock.now().saturating_duration_since(begun));
             error!(role, error = %ErrorChain(&error), pause = ?pause, "the term ended in an error; serving again after a pause");
             meter.counter(&names::ROLE_RESTARTS, &[("role", role)]).increment(1);
-            states.failed(role, error_chain(&error));
+            states.failed(role, error_chain(&error), clock.now());
             states.enter(role, Phase::Restarting, clock.now());
             tokio::select! {
                 biased;

@@ -280,7 +280,8 @@ async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
         let status = world.status(&daemon).await;
         let roles = status["roles"].as_array().unwrap();
         let role = roles.iter().find(|role| role["name"] == "provisioner")?;
-        let says = role["lastError"].as_str().is_some_and(|error| error.contains("NODE_NAME"));
+        let says =
+            role["lastError"].as_str().is_some_and(|error| error.contains(" ago: ") && error.contains("NODE_NAME"));
         (says && role["state"] == "restarting" && role["restarts"].as_u64() > Some(0)).then_some(())
     };
     asked("the role says what is missing", told).await;

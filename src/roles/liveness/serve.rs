@@ -146,18 +146,22 @@ fn is_same(wanted: SocketAddr, taken: SocketAddr) -> bool {
     wanted.port() == taken.port() && (one == other || one.is_unspecified() || other.is_unspecified())
 }
 
-/// Shows the last check on the status page, and that it failed.
+/// Shows the last check on the status page, and why it failed: with its age, because nobody may have asked since.
 fn shown(cx: &LocalContext, checks: Checks, address: SocketAddr) -> [crate::diagnostics::Registered; 2] {
     let failed = checks.clone();
     let failure = cx.board.failure(NAME, move || {
-        let (finding, _) = failed.last().filter(|(finding, _)| !finding.is_healthy())?;
-        Some(finding.body())
+        let (finding, age) = failed.last().filter(|(finding, _)| !finding.is_healthy())?;
+        Some(format!("at the last check, {} ago: {}", Age(age), finding.body()))
     });
     let facts = cx.board.facts(NAME, move || {
         let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
         let last = checks.last();
-        let driver = last.as_ref().map_or_else(|| "not asked yet".to_owned(), |(finding, _)| finding.body());
-        let mut facts = vec![fact("listening on", address.to_string()), fact("driver", driver)];
+        let driver = match &last {
+            None => "not asked yet",
+            Some((finding, _)) if finding.is_healthy() => "healthy",
+            Some(_) => "not healthy",
+        };
+        let mut facts = vec![fact("listening on", address.to_string()), fact("driver", driver.to_owned())];
         facts.extend(last.map(|(_, age)| fact("last check", format!("{} ago", Age(age)))));
         facts
     });
