@@ -111,6 +111,8 @@ pub enum Outcome {
     },
     /// Not a failure: run again after exactly this long. The failure count stays as it is.
     RetryAfter(Duration),
+    /// It failed, and trying sooner is no use: run again after exactly this long. The failure counts.
+    RetryFailedAfter(Duration),
     /// It failed, and the server sent a `Retry-After`: run again after the back-off, but not before this time.
     RetryNoSooner(Duration),
     /// The term ended during the run: this is not a failure and not counted. Run again after the first delay of the

@@ -6,7 +6,7 @@
 //!                     ▲    ▲                  │ │ ▲      (added meanwhile: Ready)
 //!       timer, urgent │    └──────────────────┘ │ └── parked: holds no worker
 //!       add, epoch    │     failed, but added   │
-//!                  Delayed <────────────────────┘ Retry, RetryAfter
+//!                  Delayed <────────────────────┘ Retry, RetryAfter, RetryFailedAfter
 //! ```
 //!
 //! `S` is a payload that belongs to a key from its first add until it settles (its tracing span).
@@ -303,7 +303,11 @@ impl<K: Ord + Clone, S: Clone> State<K, S> {
             item.failures = item.failures.saturating_add(1);
             let cap = if let Outcome::Retry { cap } = outcome { cap } else { None };
             let delay = self.backoff.delay(item.failures, cap, jitter);
-            if let Outcome::RetryNoSooner(asked) = outcome { delay.max(asked) } else { delay }
+            match outcome {
+                Outcome::RetryNoSooner(asked) => delay.max(asked),
+                Outcome::RetryFailedAfter(delay) => delay,
+                _ => delay,
+            }
         };
         let urgent = next.is_some_and(|next| next.urgent && !next.is_read);
         if let Some(next) = next {

@@ -129,7 +129,11 @@ fn a_cap_and_a_given_delay_override_the_growth() {
     let start = rig.start().unwrap();
     rig.finish(&start, Outcome::RetryAfter(7 * S));
     assert_eq!(rig.wait(), 7 * S);
-    assert_eq!(rig.start().unwrap().failures, 4, "a wished delay is no failure");
+    let start = rig.start().unwrap();
+    assert_eq!(start.failures, 4, "a wished delay is no failure");
+    rig.finish(&start, Outcome::RetryFailedAfter(7 * S));
+    assert_eq!(rig.wait(), 7 * S);
+    assert_eq!(rig.start().unwrap().failures, 5, "unless the run failed");
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Reconcile for Attachments {
         match error {
             // Only a change of the volume helps, and that wakes the key (k/k 141541).
             AttemptError::Reason(InvalidAttachment::VolumeDeleting(_)) => {
-                Outcome::RetryAfter(first.rules.longest_pause)
+                Outcome::RetryFailedAfter(first.rules.longest_pause)
             }
             _ => error.outcome(),
         }

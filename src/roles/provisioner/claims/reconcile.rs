@@ -197,7 +197,7 @@ impl Reconciler for ClaimReconciler {
         let is_idle = matches!(state.known.phase(), Phase::Idle { .. });
         cx.note_end(state.known);
         if error.is_infeasible() && is_idle {
-            return Outcome::RetryAfter(cx.section.retry.infeasible);
+            return Outcome::RetryFailedAfter(cx.section.retry.infeasible);
         }
         error.retry(cx.stores.snapshots.is_known())
     }

@@ -200,7 +200,7 @@ impl<K: Content> Context<K> {
         match error {
             // Only another driver helps, and its term begins anew.
             AttemptError::Reason(InvalidSnapshot::Unsupported { .. }) => Outcome::Settled,
-            _ if is_infeasible => Outcome::RetryAfter(self.section.retry.infeasible),
+            _ if is_infeasible => Outcome::RetryFailedAfter(self.section.retry.infeasible),
             _ => error.outcome(),
         }
     }

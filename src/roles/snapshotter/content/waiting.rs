@@ -25,6 +25,7 @@ pub const TABLE: Table = Table {
         Column::text("operation", "operation"),
         Column::text("waitsFor", "waits for"),
         Column::seconds("waitingSeconds", "since"),
+        Column::count("failedTries", "failed tries"),
         Column::error("why", "why"),
     ],
 };
@@ -81,6 +82,7 @@ struct Entry {
     operation: &'static str,
     reason: Reason,
     since: Instant,
+    failed: usize,
     says: String,
     is_told: bool,
 }
@@ -98,10 +100,11 @@ impl Waiting {
         let mut contents = self.lock();
         let held = contents.get(&who.uid).filter(|held| held.operation == operation);
         let since = held.map_or_else(|| self.clock.now(), |held| held.since);
+        let failed = held.map_or(0, |held| held.failed) + usize::from(reason == Reason::Failed);
         // A failure has Events of its own.
         let is_told = held.is_some_and(|held| held.is_told && held.reason == reason) || reason == Reason::Failed;
         let says = says.to_owned();
-        contents.insert(who.uid.clone(), Entry { who, operation, reason, since, says, is_told });
+        contents.insert(who.uid.clone(), Entry { who, operation, reason, since, failed, says, is_told });
         self.show(&contents);
     }
 
@@ -158,6 +161,7 @@ impl Waiting {
                 entry.operation.into(),
                 entry.reason.label().into(),
                 now.saturating_duration_since(entry.since).into(),
+                entry.failed.into(),
                 entry.says.clone().into(),
             ]
         };
@@ -208,14 +212,16 @@ mod tests {
         assert!(waiting.worth_an_event().is_empty());
         tokio::time::advance(Duration::from_secs(70)).await;
         waiting.note(who(), "ready", Reason::NotReady, "still uploading");
-        assert_eq!(rows(), ["ready readiness 1m10s still uploading"]);
+        assert_eq!(rows(), ["ready readiness 1m10s 0 still uploading"]);
         assert_eq!(waiting.worth_an_event().len(), 1);
         waiting.note(who(), "ready", Reason::NotReady, "still uploading");
         assert!(waiting.worth_an_event().is_empty());
-        waiting.note(who(), "ready", Reason::Failed, "no");
-        assert_eq!(rows(), ["ready retry 1m10s no"]);
+        for _ in 0..2 {
+            waiting.note(who(), "ready", Reason::Failed, "no");
+        }
+        assert_eq!(rows(), ["ready retry 1m10s 2 no"]);
         waiting.note(who(), "delete", Reason::Others, "its VolumeSnapshot");
-        assert_eq!(rows(), ["delete others 0s its VolumeSnapshot"], "another operation begins to wait anew");
+        assert_eq!(rows(), ["delete others 0s 0 its VolumeSnapshot"], "another operation begins to wait anew");
         waiting.forget("u");
         assert_eq!(rows(), Vec::<String>::new());
     }
