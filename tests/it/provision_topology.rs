@@ -305,14 +305,18 @@ async fn nodes_that_tell_their_places_in_different_keys_are_told_of_once_and_all
     for (node, value) in [("n1", "h1"), ("n2", "h2")] {
         world.place(node, &[(&host, value)]).await;
     }
-    let _daemon = world.supplier(json!({})).await;
+    let daemon = world.supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let first = world.claim("first", &class, json!({})).await;
     world.supplied_with(&first).await;
     assert_eq!(*counted.borrow(), 0, "they agree");
+    let page = world.status(&daemon).await.to_string();
+    assert!(!page.contains("sets of topology keys"), "{page}");
 
     world.place("n3", &[(&zone, "a")]).await;
     bounded("said", counted.wait_for(|count| *count == 1)).await.unwrap();
+    let told = format!("nodes of this driver report 2 different sets of topology keys: {host} on 2, {zone} on 1");
+    world.page_names(&daemon, &[&told]).await;
     for short in ["second", "third"] {
         let claim = world.claim(short, &class, json!({})).await;
         world.supplied_with(&claim).await;

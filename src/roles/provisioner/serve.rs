@@ -1,6 +1,6 @@
 //! One term of the provisioner: its queues and the workers.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -9,7 +9,7 @@ use tracing::{info, info_span, warn};
 use crate::cluster::ObjectName;
 use crate::csi::DriverState;
 use crate::csi::capabilities::ControllerRpc;
-use crate::diagnostics::{Column, Table};
+use crate::diagnostics::{Column, Fact, Table};
 use crate::election::Term;
 use crate::journal::{Journal, Opened};
 use crate::process::watch;
@@ -206,6 +206,12 @@ impl Provisioner {
     fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
         let of_detaching = Arc::clone(cx);
         controllers.show(role.board.table(NAME, &DETACHING, move || of_detaching.deletion.detaching()));
+        let of_topology = Arc::clone(cx);
+        controllers.show(role.board.facts(NAME, move || {
+            let keys = of_topology.topology.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = keys.told().filter(|_| of_topology.asking.topology);
+            told.map(|value| Fact { name: "topology".to_owned(), value }).into_iter().collect()
+        }));
         if cx.deployment.local().is_none() {
             return;
         }

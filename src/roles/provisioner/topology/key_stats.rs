@@ -58,11 +58,23 @@ impl TopologyKeyStats {
             return None;
         }
         self.reported.extend(key_sets);
+        Some(self.list())
+    }
+
+    /// What the status page says while nodes have different keys: then a claim's request has segments of each key set.
+    pub fn told(&self) -> Option<String> {
+        let sets = self.nodes.len();
+        (sets > 1)
+            .then(|| format!("nodes of this driver report {sets} different sets of topology keys: {}", self.list()))
+    }
+
+    /// Each key set with its number of nodes, the largest number first.
+    fn list(&self) -> String {
         let mut nodes: Vec<(&Vec<String>, &usize)> = self.nodes.iter().collect();
         // Most nodes first, then by the names of the keys.
         nodes.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let each = nodes.into_iter().map(|(keys, count)| format!("{} on {count}", keys.join("+")));
-        Some(each.collect::<Vec<_>>().join(", "))
+        each.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -102,6 +114,10 @@ mod tests {
             stats.update(keys(old).as_deref(), keys(new).as_deref());
             assert_eq!(stats.take_warning().as_deref(), warning, "{old} -> {new}");
             assert_eq!(stats.take_warning(), None, "{old} -> {new}: reported again");
+            // The page says it for as long as it is so.
+            assert_eq!(stats.told().is_some(), stats.nodes.len() > 1, "{old} -> {new}");
+            let words = warning.map(|warning| format!("different sets of topology keys: {warning}"));
+            assert!(words.is_none_or(|words| stats.told().unwrap().ends_with(&words)), "{old} -> {new}");
         }
     }
 }
