@@ -98,7 +98,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     ("roles/reconciler", 297, &[]),
     ("roles/registrar", 1595, &[]),
-    ("roles/resizer", 3056, &[]),
+    ("roles/resizer", 3056, &[Growth(13, "an infeasible change shows its tries and the words of the driver")]),
     ("roles/snapshotter", 5335, &[Growth(4, "a snapshot that waits counts its tries")]),
     (
         "sandbox",

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::error::{InvalidChange, LOAD_SECRET, Wait, is_infeasible_modification};
 use super::expand::policy::waits_after;
 use super::job::{Job, WorkKey};
+use super::names;
 use super::pairing::{self, Meeting, merged};
 use super::progress::{Answer, Expanded, Progress, Refused};
 use super::report;
@@ -220,6 +221,16 @@ async fn meet(cx: &Context, now: &View, write: Write, offer: Offer) -> Answer {
     Answer::Nothing
 }
 
+/// The driver's words, which the claim keeps for whoever leads next.
+fn refused_text(now: &View) -> Option<&str> {
+    let condition = match now.job {
+        Job::Expand => names::CONTROLLER_RESIZE_ERROR,
+        Job::Modify => names::MODIFY_VOLUME_ERROR,
+    };
+    let told = now.claim.status.resize.as_ref()?.condition(condition)?;
+    Some(&*told.message).filter(|words| !words.is_empty())
+}
+
 /// Why nothing is done now, in words.
 fn waits(cx: &Context, now: &View, wait: Wait) -> InvalidChange {
     let pods_trouble =
@@ -230,7 +241,7 @@ fn waits(cx: &Context, now: &View, wait: Wait) -> InvalidChange {
         // The end of the last pod wakes the key. If the daemon cannot watch the pods, the text says so.
         Wait::Pods => report::in_use_text(now) + &pods_trouble("; "),
         Wait::PodList => format!("the pods that may use the volume are not listed yet{}", pods_trouble(": ")),
-        Wait::Infeasible(_) => infeasible_text(now.job).to_owned(),
+        Wait::Infeasible(_) => refused_text(now).unwrap_or_else(|| infeasible_text(now.job)).to_owned(),
         Wait::NodeRetry(_) => "the node could not expand the file system".to_owned(),
         Wait::Class(reason) => reason.to_string(),
         Wait::Classes => {

@@ -302,10 +302,12 @@ impl Memory {
             End::Failed(error) => {
                 progress.is_news = self.told.is_news(&news(error, progress));
                 let is_infeasible = progress.refused.as_ref().is_some_and(|refused| refused.is_infeasible);
-                self.waiting = waiting_for(error, progress.job, is_infeasible).map(|(reason, says)| {
-                    let held = self.waiting.take().filter(|held| held.reason == reason);
-                    let since = held.map_or(progress.began, |held| held.since);
-                    Waiting { claim: progress.claim.clone(), job: progress.job, reason, since, says }
+                let is_try = !matches!(error, AttemptError::Reason(InvalidChange::Waits { .. }));
+                self.waiting = waiting_for(error, is_infeasible).map(|(reason, says)| {
+                    let held = self.waiting.take().filter(|held| held.reason.continues(reason));
+                    let (since, before) = held.map_or((progress.began, 0), |held| (held.since, held.failed));
+                    let failed = before + usize::from(is_try);
+                    Waiting { claim: progress.claim.clone(), job: progress.job, reason, since, failed, says }
                 });
             }
         }

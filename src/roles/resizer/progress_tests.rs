@@ -6,7 +6,7 @@ use tonic::Code;
 use super::error::{ChangeError, InvalidChange, Wait};
 use super::fixtures::progress;
 use super::job::Job;
-use super::progress::{Answer, Expanded, LastCall, Memory, Refused};
+use super::progress::{Answer, Expanded, LastCall, Memory, Progress, Refused};
 use super::step::{Expand, Step, Write};
 use super::waiting::Reason;
 use crate::cluster::ObjectName;
@@ -104,6 +104,42 @@ fn a_claim_that_waits_for_something_else_begins_to_wait_anew() {
         since = now;
     }
     assert_eq!(json!(Reason::LABELS), json!(["infeasible", "inUse", "node", "classMissing", "backoff"]));
+}
+
+/// The clock does not begin anew at each try, and the driver's words stay.
+#[test]
+fn an_infeasible_change_waits_since_it_was_refused_first_and_counts_its_tries() {
+    let driver = |code, words: &str| {
+        let error = RpcError { method: "/x/Y", code, message: words.to_owned() };
+        let refused = Refused {
+            asked: "2Gi".to_owned(),
+            error: error.clone(),
+            is_infeasible: code != Code::Internal,
+            is_recorded: true,
+        };
+        (ChangeError::Driver(error), Some(refused))
+    };
+    let pause = InvalidChange::Waits {
+        wait: Wait::Infeasible(std::time::Duration::ZERO),
+        says: "volume not found".to_owned(),
+        warns: false,
+    };
+    for job in Job::ALL {
+        let (mut memory, mut began) = (Memory::default(), None);
+        for ((error, refused), reason, failed, words) in [
+            (driver(Code::NotFound, "volume not found"), Reason::Infeasible, 1, "volume not found"),
+            ((pause.clone().into(), None), Reason::Infeasible, 1, "volume not found"),
+            (driver(Code::Internal, "the array is on fire"), Reason::Backoff, 2, "the array is on fire"),
+            (driver(Code::OutOfRange, "too large"), Reason::Infeasible, 3, "too large"),
+        ] {
+            let mut done = Progress { refused, ..progress(job) };
+            memory.ended(&mut done, &End::Failed(&error));
+            let waiting = memory.waiting.clone().unwrap();
+            assert_eq!((waiting.reason, waiting.failed), (reason, failed), "{job:?}: {error:?}");
+            assert!(waiting.says.contains(words), "{job:?}: {}", waiting.says);
+            assert_eq!(waiting.since, *began.get_or_insert(waiting.since), "{job:?}: {error:?}");
+        }
+    }
 }
 
 #[test]

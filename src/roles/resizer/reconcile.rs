@@ -122,7 +122,7 @@ impl Reconcile for Changes {
             AttemptError::Reason(InvalidChange::NoExpansion(_) | InvalidChange::NoModification(_)) => Outcome::Settled,
             AttemptError::Reason(InvalidChange::NotStored(..)) => Outcome::RetryAfter(retry.max),
             AttemptError::Driver(_) if progress.refused.as_ref().is_some_and(|refused| refused.is_infeasible) => {
-                Outcome::RetryAfter(retry.infeasible)
+                Outcome::RetryFailedAfter(retry.infeasible)
             }
             _ => error.outcome(),
         }

@@ -28,6 +28,7 @@ pub(super) const WAITING: Table = Table {
         Column::text("change", "change"),
         Column::text("waitsFor", "waits for"),
         Column::seconds("waitingSeconds", "since"),
+        Column::count("failedTries", "failed tries"),
         Column::error("why", "why"),
     ],
 };
@@ -37,12 +38,13 @@ pub(super) fn waiting_rows(cx: &Context) -> Vec<Vec<Cell>> {
     let now = cx.scope.clock.now();
     let mut waiting = cx.memory.collect(|memory| memory.waiting.clone());
     waiting.sort_by_key(|it| it.since);
-    let row = |Waiting { claim, job, reason, since, says }: Waiting| {
+    let row = |Waiting { claim, job, reason, since, failed, says }: Waiting| {
         vec![
             claim.to_string().into(),
             job.label().into(),
             reason.label().into(),
             now.saturating_duration_since(since).into(),
+            failed.into(),
             // That a node has to act is no trouble.
             (reason != Reason::Node).then_some(says).into(),
         ]

@@ -17,8 +17,10 @@ pub struct Waiting {
     pub job: Job,
     /// For what.
     pub reason: Reason,
-    /// Since when, for this reason.
+    /// Since when, for this reason. A try that fails in another way does not begin a new wait.
     pub since: Instant,
+    /// Tries that have failed since then.
+    pub failed: usize,
     /// The words for people.
     pub says: String,
 }
@@ -46,10 +48,20 @@ impl Reason {
     pub fn label(self) -> &'static str {
         Self::LABELS[self as usize]
     }
+
+    /// Whether it waits for the next try after one that failed, however that did.
+    fn is_failure(self) -> bool {
+        matches!(self, Self::Infeasible | Self::Backoff)
+    }
+
+    /// Whether this one and the other are one wait.
+    pub fn continues(self, other: Self) -> bool {
+        self == other || (self.is_failure() && other.is_failure())
+    }
 }
 
 /// What the claim waits for after this end of an attempt, and the words for it. `is_infeasible`: what the driver has refused.
-pub fn waiting_for(error: &ChangeError, job: Job, is_infeasible: bool) -> Option<(Reason, String)> {
+pub fn waiting_for(error: &ChangeError, is_infeasible: bool) -> Option<(Reason, String)> {
     let reason = match error {
         AttemptError::Reason(InvalidChange::Waits { wait, .. }) => match wait {
             Wait::Node => Reason::Node,
@@ -59,15 +71,13 @@ pub fn waiting_for(error: &ChangeError, job: Job, is_infeasible: bool) -> Option
             Wait::NodeRetry(_) | Wait::Volume | Wait::Driver => Reason::Backoff,
         },
         AttemptError::Reason(InvalidChange::NoExpansion(_) | InvalidChange::NoModification(_)) => return None,
-        AttemptError::Driver(_) if is_infeasible => {
-            return Some((Reason::Infeasible, infeasible_text(job).to_owned()));
-        }
+        AttemptError::Driver(_) if is_infeasible => Reason::Infeasible,
         _ => Reason::Backoff,
     };
     Some((reason, error.message()))
 }
 
-/// The words for what the driver has refused as infeasible.
+/// The words for what the driver has refused as infeasible, if the claim does not have the driver's.
 pub fn infeasible_text(job: Job) -> &'static str {
     match job {
         Job::Expand => "the driver says that the size is infeasible",
