@@ -182,7 +182,7 @@ translation:
 
 # Pods that mount, on nodes with a real kubelet and a real container runtime (needs Linux, root and Go): `just node mounted`.
 node *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm)" \
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm peers provisioner resizer nodesidecars)" \
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 

@@ -8,6 +8,7 @@
 #   go/provisioner  csi-provisioner
 #   go/resizer      csi-resizer
 #   go/snapshotter  csi-snapshotter, snapshot-controller, and the CRDs of snapshots as their project publishes them
+#   go/nodesidecars csi-node-driver-registrar, livenessprobe: ours, with the flags of the Go sidecars of these names
 #   go/mockdriver   mock-driver, ours around the mock driver of Kubernetes' own end-to-end tests
 #   go/e2e          e2e.test, ours around Kubernetes' own External Storage suite; ginkgo, which runs it in parallel; and agnhost, which
 #                   pods of it run
@@ -21,13 +22,13 @@
 #   go/translation  translate-in-tree, ours around the translation of in-tree volumes of the Go sidecars
 #   debian          runc and a static busybox, from Debian's packages, which are unpacked and not installed
 #
-# Not here: livenessprobe and csi-driver-host-path. The demo driver stands in for the latter; the former only calls Probe, as
-# csi-sanity's identity suite does.
+# Not here: node-driver-registrar, livenessprobe and csi-driver-host-path themselves, whose modules the go command does not find. The demo
+# driver stands in for the last. NODE_SIDECARS, if set, is a folder with the real programs of the first two, to use instead of ours.
 #
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -49,6 +50,7 @@ folder() {
         provisioner) echo "$cache/provisioner-$(version provisioner github.com/kubernetes-csi/external-provisioner/v6)-$sums" ;;
         resizer) echo "$cache/resizer-$(version resizer github.com/kubernetes-csi/external-resizer/v2)-$sums" ;;
         snapshotter) echo "$cache/snapshotter-$(version snapshotter github.com/kubernetes-csi/external-snapshotter/v8)-$sums" ;;
+        nodesidecars) echo "$cache/nodesidecars-$sums" ;;
         mockdriver) echo "$cache/mockdriver-$(version mockdriver k8s.io/kubernetes)-$sums" ;;
         e2e) echo "$cache/e2e-$(version e2e k8s.io/kubernetes)-$sums" ;;
         helm) echo "$cache/helm-$(version helm helm.sh/helm/v4)-$sums" ;;
@@ -161,6 +163,10 @@ build() {
             done
             definitions
             ;;
+        nodesidecars)
+            program nodesidecars csi-node-driver-registrar . ""
+            program nodesidecars livenessprobe . ""
+            ;;
         mockdriver) program mockdriver mock-driver . "" ;;
         e2e)
             release="$(version e2e k8s.io/kubernetes)"
@@ -199,10 +205,10 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.
-path="${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS:}"
+path="${KUBEBUILDER_ASSETS:+$KUBEBUILDER_ASSETS:}${NODE_SIDECARS:+$NODE_SIDECARS:}"
 for part in "${parts[@]}"; do path+="$(folder "$part"):"; done
 echo "${path%:}"

@@ -7,6 +7,7 @@
 //! control_plane
 //! accounts        who may do what on it
 //! wire            a wire to the server that counts, and can be cut
+//! shell           a user's shell, and the commands that `migrate` prints for it
 //! kinds           snapshots and grants, which a cluster has only if somebody installs them
 //!
 //! assets          what build.sh builds where there is an etcd and a kube-apiserver already

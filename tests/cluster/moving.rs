@@ -6,8 +6,6 @@
 //! A shell carries the steps out with the real kubectl against the real server, whose controllers replace the pods; [`crate::cluster::pods`]
 //! plays the kubelet. The old versions' programs can't be built here: the newest ones run with the old defaults.
 
-use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use csi_control_plane::proto::{CreateVolumeRequest, VolumeCapability};
@@ -17,16 +15,15 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use crate::cluster::kubectl::Kubectl;
 use crate::cluster::pods::Kubelet;
 use crate::cluster::provisioners::zone_key;
 use crate::ground::cluster::NAMESPACE;
 use crate::objects::attachment_name;
-use crate::programs::find;
+use crate::shell::{Shell, commands};
 use crate::supply::{handle_of, zoned};
-use crate::world::{World, bounded, brief};
+use crate::world::{World, brief};
 
 /// The images of a controller.
 struct Versions {
@@ -71,45 +68,6 @@ const PARTITION: Versions = Versions {
     update: || json!({"serviceName": "none", "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
     ..ON_DELETE
 };
-
-/// A user's shell, in the folder that the manifest is in.
-struct Shell<'a> {
-    world: &'a World,
-    folder: &'a Path,
-}
-
-impl Shell<'_> {
-    /// Carries out a line. It must end well; `diff` also does where it finds a difference.
-    async fn done(&self, line: &str) -> String {
-        let folder_of = |program: &Path| program.parent().unwrap().display().to_string();
-        let ours = Path::new(env!("CARGO_BIN_EXE_csi-control-plane"));
-        let path = [&*folder_of(&find("kubectl")), &folder_of(ours), "/usr/local/bin", "/usr/bin", "/bin"].join(":");
-        let mut shell = Command::new("sh");
-        shell.args(["-c", line]).env_clear().current_dir(self.folder).stdin(Stdio::null()).kill_on_drop(true);
-        shell.env("PATH", path).env("HOME", self.folder);
-        shell.env("KUBECONFIG", self.world.real().admin_kubeconfig());
-        let ended = bounded(line, shell.output()).await.unwrap();
-        let [told, wrong] = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        let differs = line.starts_with("diff ") && ended.status.code() == Some(1);
-        assert!(ended.status.success() || differs, "{line}: {}\n{told}\n{wrong}", ended.status);
-        told
-    }
-}
-
-/// The commands of a report: those of the way there, and those of the way back.
-fn commands(report: &str) -> (Vec<String>, Vec<String>) {
-    let steps = report.split_once("\nnext\n").unwrap().1;
-    let (there, back) = steps.split_once("to go back, at any time\n").unwrap();
-    let lines = |text: &str| -> Vec<String> {
-        let lines = text.lines().map(str::trim);
-        let lines = lines.map(|line| {
-            line.split_once(". ").filter(|(number, _)| number.parse::<u8>().is_ok()).map_or(line, |it| it.1)
-        });
-        // Remarks: a shell's, and those in brackets.
-        lines.filter(|line| !line.is_empty() && !line.starts_with(['#', '('])).map(str::to_owned).collect()
-    };
-    (lines(there), lines(back))
-}
 
 /// The controller's manifest, as a driver's project would publish it.
 fn manifest(world: &World, name: &str, node: &str, versions: &Versions) -> String {
@@ -267,7 +225,7 @@ async fn moves_over_and_back(versions: &Versions) {
     let node = world.place("node", &[(&key, "z1")]).await;
     let class = world.class("class", json!({"allowVolumeExpansion": true})).await;
     let folder = tempfile::tempdir().unwrap();
-    let shell = Shell { world: &world, folder: folder.path() };
+    let shell = Shell { folder: folder.path(), kubeconfig: world.real().admin_kubeconfig() };
     let kubectl = Kubectl::new(world.real().cluster(), folder.path());
     let name = world.name("controller");
     let mut kubelet = Kubelet::new(&world, &name);

@@ -11,6 +11,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::programs;
 
+/// The daemon.
+pub(crate) const DAEMON: &str = "csi-control-plane.invalid/csi-control-plane:1";
+
 /// The registry of every image here: no node would find one there.
 const REGISTRY: &str = "csi-control-plane.invalid";
 /// A shell and its tools: what pods run, and what holds their network.
@@ -45,7 +48,7 @@ pub(crate) fn make(folder: &Path) -> Vec<PathBuf> {
     let driver_config = json!({"Env": [PATH], "Entrypoint": ["/csi-control-plane", "demo-driver"]});
     vec![
         archive(&[BUSYBOX], &busybox, &busybox_config()),
-        archive(&[&format!("{REGISTRY}/csi-control-plane:1")], &daemon, &daemon_config),
+        archive(&[DAEMON], &daemon, &daemon_config),
         archive(&[DRIVER], &driver, &driver_config),
     ]
 }

@@ -56,8 +56,8 @@ pub(crate) struct Plan {
     pub(crate) driver: Value,
     /// The driver's profile.
     pub(crate) profile: Value,
-    /// The values of the chart.
-    pub(crate) values: Value,
+    /// The values of the chart. `None`: somebody else installs the driver.
+    pub(crate) values: Option<Value>,
 }
 
 impl Lab {
@@ -70,7 +70,7 @@ impl Lab {
             images: images::make(folder),
             driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
             profile: json!({}),
-            values: values_of_the_chart(&roles, &[]),
+            values: Some(values_of_the_chart(&roles, &[])),
         })
         .await
     }
@@ -103,21 +103,23 @@ impl Lab {
             })
             .await;
         }
-        lab.install(&plan).await;
-        lab
-    }
-
-    /// Installs the chart, the driver's objects, and waits until every pod of it is ready.
-    async fn install(&self, plan: &Plan) {
         let driver = json!({"metadata": {"name": NAME}, "spec": plan.driver});
-        self.create::<CSIDriver>(None, &driver).await;
+        lab.create::<CSIDriver>(None, &driver).await;
         let class = json!({
             "metadata": {"name": CLASS}, "provisioner": NAME, "volumeBindingMode": "WaitForFirstConsumer",
             "allowVolumeExpansion": true});
-        self.create::<StorageClass>(None, &class).await;
-        self.create::<Namespace>(None, &json!({"metadata": {"name": NAMESPACE}})).await;
+        lab.create::<StorageClass>(None, &class).await;
+        lab.create::<Namespace>(None, &json!({"metadata": {"name": NAMESPACE}})).await;
+        if let Some(values) = plan.values {
+            lab.install(&values).await;
+        }
+        lab
+    }
+
+    /// Installs the chart, and waits until every pod of it is ready.
+    async fn install(&self, of_the_chart: &Value) {
         let values = self.cluster.folder.join("values.json");
-        std::fs::write(&values, plan.values.to_string()).unwrap();
+        std::fs::write(&values, of_the_chart.to_string()).unwrap();
         let installed = self.helm(&["install", RELEASE, CHART, "--values", values.to_str().unwrap()]);
         installed.unwrap_or_else(|told| panic!("{told}"));
         self.controllers_are_ready().await;
@@ -127,6 +129,11 @@ impl Lab {
             (usize::try_from(set.status?.number_ready) == Ok(self.machines.len())).then_some(())
         })
         .await;
+        self.kubelets_have_the_driver().await;
+    }
+
+    /// Waits until each node's kubelet has the driver.
+    pub(crate) async fn kubelets_have_the_driver(&self) {
         let nodes: Api<CSINode> = Api::all(self.client.clone());
         for machine in &self.machines {
             self.until("the kubelet has the driver", async || {

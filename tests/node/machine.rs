@@ -87,8 +87,17 @@ impl Machine {
 
     /// Its mounts, as its own processes see them: one path each.
     pub(crate) fn mounts(&self) -> Vec<String> {
+        self.numbered_mounts().into_iter().map(|(_, path)| path).collect()
+    }
+
+    /// The same, each with the number that it got when it was made.
+    pub(crate) fn numbered_mounts(&self) -> Vec<(String, String)> {
         let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.first_process())).unwrap();
-        table.lines().filter_map(|line| line.split(' ').nth(4).map(str::to_owned)).collect()
+        let numbered = |line: &str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            Some((words.next()?, words.nth(3)?))
+        };
+        table.lines().filter_map(numbered).collect()
     }
 
     /// The process that all others on it descend from.

@@ -9,6 +9,7 @@
 //!
 //! - `lab` starts all that, and installs the chart: the controller's pods and a pod on each node, with the rights that it renders.
 //!   The driver beside the daemon is the sandbox's, as the verb `demo-driver`: it mounts folders, and files as devices.
+//! - `vendor` is a driver with the Go sidecars, and `observer` looks on while `swap` moves it over to the daemon and back.
 //! - `images` makes the images: there is no registry.
 //! - Pods reach the API server at the address of the service `kubernetes`, through a network of their own. There is no DNS.
 //! - Whatever ends the tests, SIGKILL included, ends all that they have started; logs of a failure stay in `target/tmp/node`.
@@ -21,8 +22,11 @@ mod installed;
 pub(crate) mod lab;
 mod machine;
 mod mounted;
+mod observer;
 mod registration;
+mod swap;
 mod upheaval;
+mod vendor;
 mod workloads;
 
 /// A variable that `inside.sh` sets.

@@ -5,7 +5,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use super::lab::Lab;
-use super::workloads::{BUSY, NAMESPACE, claim, pod};
+use super::workloads::{BUSY, NAMESPACE, claim, pod, pod_with_device};
 
 #[tokio::test]
 async fn pods_read_on_one_node_what_pods_have_written_on_another() {
@@ -42,19 +42,12 @@ async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
 
 async fn a_device_is_as_large_as_its_claim_and_keeps_its_bytes(lab: &Lab, first: &str, second: &str) {
     lab.claim(&claim("device", "Block", "16Mi")).await;
-    let with_device = |name: &str, node: &str, script: &str| {
-        let mut pod = pod(name, "device", node, script);
-        let container = &mut pod["spec"]["containers"][0];
-        container["volumeMounts"] = json!([]);
-        container["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/data"}]);
-        pod
-    };
     let write =
         "blockdev --getsize64 /dev/data && echo precious | dd of=/dev/data bs=512 seek=100 conv=sync,fsync 2>/dev/null";
-    assert_eq!(lab.run(&with_device("device-writer", first, write)).await, "16777216\n");
+    assert_eq!(lab.run(&pod_with_device("device-writer", "device", first, write)).await, "16777216\n");
     lab.detached(&lab.volume_of("device").await).await;
     let read = "dd if=/dev/data bs=512 skip=100 count=1 2>/dev/null | head -n 1";
-    assert_eq!(lab.run(&with_device("device-reader", second, read)).await, "precious\n");
+    assert_eq!(lab.run(&pod_with_device("device-reader", "device", second, read)).await, "precious\n");
     lab.detached(&lab.volume_of("device").await).await;
     lab.discard("device").await;
 }
@@ -82,7 +75,7 @@ async fn an_ephemeral_volume_ends_with_its_pod(lab: &Lab, node: &str) {
     .await;
 }
 
-async fn a_volume_grows_under_a_running_pod(lab: &Lab, node: &str) {
+pub(super) async fn a_volume_grows_under_a_running_pod(lab: &Lab, node: &str) {
     lab.claim(&claim("growing", "Filesystem", "1Gi")).await;
     let before = lab.start_pod(&pod("grower", "growing", node, BUSY)).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(lab.client.clone(), NAMESPACE);

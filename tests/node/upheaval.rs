@@ -33,17 +33,21 @@ async fn a_pod_writes_on_whatever_dies_around_it() {
     lab.undisturbed(&volume, &lives).await;
     a_volume_is_used(&lab, "after-the-api-server", &second).await;
 
-    // Each number was written once, and is there.
     lab.remove("busy").await;
     lab.detached(&volume).await;
-    let check =
-        "n=0; while read -r line; do n=$((n + 1)); [ $line = $n ] || exit 1; done </data/numbers; echo complete";
-    assert_eq!(lab.run(&pod("auditor", "busy", &second, check)).await, "complete\n");
+    every_number_is_there(&lab, "busy", &second).await;
     lab.discard("busy").await;
 }
 
+/// What a busy pod has written is complete: each number was written once. Another pod reads it.
+pub(super) async fn every_number_is_there(lab: &Lab, claim: &str, node: &str) {
+    let check =
+        "n=0; while read -r line; do n=$((n + 1)); [ $line = $n ] || exit 1; done </data/numbers; echo complete";
+    assert_eq!(lab.run(&pod("auditor", claim, node, check)).await, "complete\n");
+}
+
 /// A new claim gets a volume, a pod writes to it, and both go.
-async fn a_volume_is_used(lab: &Lab, name: &str, node: &str) {
+pub(super) async fn a_volume_is_used(lab: &Lab, name: &str, node: &str) {
     let begun = Instant::now();
     lab.claim(&claim(name, "Filesystem", "1Gi")).await;
     lab.run(&pod(name, name, node, "echo here >/data/file")).await;

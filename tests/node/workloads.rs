@@ -45,6 +45,15 @@ pub(crate) fn pod(name: &str, claim: &str, node: &str, script: &str) -> Value {
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
+/// The same with the claim's volume as the device /dev/data.
+pub(crate) fn pod_with_device(name: &str, claim: &str, node: &str, script: &str) -> Value {
+    let mut pod = pod(name, claim, node, script);
+    let container = &mut pod["spec"]["containers"][0];
+    container["volumeMounts"] = json!([]);
+    container["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/data"}]);
+    pod
+}
+
 impl Lab {
     /// Makes a claim.
     pub(crate) async fn claim(&self, claim: &Value) {

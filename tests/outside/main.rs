@@ -94,6 +94,8 @@ mod rights;
 #[path = "../cluster/shared.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod shared;
+#[path = "../cluster/shell.rs"]
+mod shell;
 #[path = "../it/snapshotting.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod snapshotting;

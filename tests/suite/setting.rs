@@ -112,7 +112,7 @@ pub(super) fn plan(folder: &Path, options: &Options) -> Plan {
         driver: json!({
             "attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File", "storageCapacity": true}),
         profile: profile(),
-        values: values_of_the_chart(&roles, &beside),
+        values: Some(values_of_the_chart(&roles, &beside)),
     }
 }
 
