@@ -163,6 +163,7 @@ on! { forgetting:
     }
     installed {
         snapshots_are_there_once_installed
+        kubectl_gets_tables_of_installed_kinds
     }
 }
 

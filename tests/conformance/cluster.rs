@@ -34,7 +34,11 @@ async fn server(control_plane: Arc<ControlPlane>) -> Server {
     let installer = client.clone();
     let install = Arc::new(move || {
         let client = installer.clone();
-        async move { kinds::install(&client).await }.boxed()
+        async move {
+            kinds::install(&client).await;
+            kinds::install_groups(&client).await;
+        }
+        .boxed()
     });
     let forget = Arc::new(move || {
         let control_plane = Arc::clone(&control_plane);

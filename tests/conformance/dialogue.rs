@@ -38,7 +38,7 @@ pub(crate) struct Server {
     pub(crate) admit: Admit,
     /// Forgets old versions.
     pub(crate) forget: Deed,
-    /// Installs the kinds of snapshots and grants.
+    /// Installs the kinds of snapshots, groups of them, and grants.
     pub(crate) install: Deed,
 }
 

@@ -3,11 +3,16 @@
 use serde_json::{Value, json};
 
 use super::dialogue::{Case, PatchType, Server};
+use super::forms::TABLE;
 use super::objects::with;
 
 const GROUP: &str = "/apis/snapshot.storage.k8s.io/v1";
 const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io/v1/namespaces/CASE/volumesnapshots";
 const CONTENTS: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents";
+const CLASSES: &str = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
+const GROUPS: &str = "/apis/groupsnapshot.storage.k8s.io/v1/namespaces/CASE/volumegroupsnapshots";
+const GROUP_CONTENTS: &str = "/apis/groupsnapshot.storage.k8s.io/v1/volumegroupsnapshotcontents";
+const GROUP_CLASSES: &str = "/apis/groupsnapshot.storage.k8s.io/v1/volumegroupsnapshotclasses";
 const GRANTS: &str = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/CASE/referencegrants";
 
 fn snapshot(name: &str) -> Value {
@@ -60,4 +65,47 @@ pub(crate) async fn snapshots_are_there_once_installed(server: &Server) {
     assert_eq!(case.post(GRANTS, grant).await.code, 201);
     assert_eq!(case.get(GRANTS).await.names(), ["a"]);
     case.end("snapshots_are_there_once_installed");
+}
+
+/// The columns are those of the published definitions, and a cell whose value is not there is empty.
+pub(crate) async fn kubectl_gets_tables_of_installed_kinds(server: &Server) {
+    let mut case = Case::begin(server).await;
+    server.install().await;
+    let class = |group: &str, kind: &str| {
+        json!({"apiVersion": format!("{group}/v1"), "kind": kind, "metadata": {"name": "CASE-a"},
+            "driver": "demo.csi.example.com", "deletionPolicy": "Delete"})
+    };
+    let group = json!({"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot", "metadata": {"name": "a"},
+        "spec": {"volumeGroupSnapshotClassName": "c", "source": {"selector": {"matchLabels": {"a": "b"}}}}});
+    let group_content = json!({"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotContent",
+        "metadata": {"name": "CASE-a"},
+        "spec": {"driver": "demo.csi.example.com", "deletionPolicy": "Delete", "source": {"volumeHandles": ["v"]},
+            "volumeGroupSnapshotRef": {"namespace": "CASE", "name": "a"}}});
+    for (path, name, object) in [
+        (CLASSES, "CASE-a", class("snapshot.storage.k8s.io", "VolumeSnapshotClass")),
+        (CONTENTS, "CASE-a", content("CASE-a")),
+        (SNAPSHOTS, "a", snapshot("a")),
+        (GROUP_CLASSES, "CASE-a", class("groupsnapshot.storage.k8s.io", "VolumeGroupSnapshotClass")),
+        (GROUP_CONTENTS, "CASE-a", group_content),
+        (GROUPS, "a", group),
+    ] {
+        assert_eq!(case.post(path, object).await.code, 201, "{path}");
+        assert_eq!(case.get_as(&format!("{path}/{name}"), TABLE).await.text("/kind"), "Table", "{path}");
+    }
+    for (path, status) in [
+        (
+            format!("{SNAPSHOTS}/a"),
+            json!({"boundVolumeSnapshotContentName": "CASE-a", "readyToUse": true, "restoreSize": "1Gi"}),
+        ),
+        (
+            format!("{CONTENTS}/CASE-a"),
+            json!({"snapshotHandle": "h", "readyToUse": false, "restoreSize": 1_073_741_824}),
+        ),
+        (format!("{GROUPS}/a"), json!({"boundVolumeGroupSnapshotContentName": "CASE-a"})),
+    ] {
+        let written = case.patch(PatchType::Merge, &format!("{path}/status"), json!({ "status": status })).await;
+        assert_eq!(written.code, 200, "{path}");
+        assert_eq!(case.get_as(&path, TABLE).await.text("/kind"), "Table", "{path}");
+    }
+    case.end("kubectl_gets_tables_of_installed_kinds");
 }

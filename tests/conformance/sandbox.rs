@@ -43,7 +43,7 @@ async fn serving(api: Api) -> (Server, Tasks) {
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), stop));
     let installed = api.clone();
     let install = Arc::new(move || {
-        for group in ["snapshot.storage.k8s.io", "gateway.networking.k8s.io"] {
+        for group in ["snapshot.storage.k8s.io", "groupsnapshot.storage.k8s.io/v1", "gateway.networking.k8s.io"] {
             installed.install(group);
         }
         std::future::ready(()).boxed()
