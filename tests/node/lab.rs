@@ -122,6 +122,12 @@ impl Lab {
         std::fs::write(&values, of_the_chart.to_string()).unwrap();
         let installed = self.helm(&["install", RELEASE, CHART, "--values", values.to_str().unwrap()]);
         installed.unwrap_or_else(|told| panic!("{told}"));
+        self.pods_are_ready().await;
+        self.kubelets_have_the_driver().await;
+    }
+
+    /// Waits until both pods of the controller and the one of each node are ready.
+    pub(crate) async fn pods_are_ready(&self) {
         self.controllers_are_ready().await;
         let daemons: Api<DaemonSet> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.until("the pods of the nodes are ready", async || {
@@ -129,7 +135,6 @@ impl Lab {
             (usize::try_from(set.status?.number_ready) == Ok(self.machines.len())).then_some(())
         })
         .await;
-        self.kubelets_have_the_driver().await;
     }
 
     /// Waits until each node's kubelet has the driver.

@@ -31,16 +31,7 @@ impl Machine {
     /// keep.
     pub(crate) async fn start(folder: &Path, lab: &Path, number: usize, images: &[PathBuf]) -> Self {
         let root = lab.join(format!("node-{number}"));
-        let ready = lab.join(format!("node-{number}.ready"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/machine.sh");
-        let arguments: Vec<String> = ["--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
-            .iter()
-            .map(|&argument| argument.to_owned())
-            .chain([&script, &root, &lab.join("storage"), &ready].map(|path| path.to_str().unwrap().to_owned()))
-            .chain([format!("{}/{number}", super::group())])
-            .collect();
-        let holder = Program::run(folder, &format!("node-{number}"), Path::new("unshare"), &arguments);
-        eventually("the node's mounts are made", async || ready.exists().then_some(())).await;
+        let holder = hold(folder, &root, number).await;
         let name = format!("10.1.0.{number}");
         let folder = folder.to_owned();
         let mut machine = Self { name, number, folder, root, holder, containerd: None, kubelet: None };
@@ -83,6 +74,20 @@ impl Machine {
         kill(&self.containerd.take().expect("containerd"));
         let _ = fs::remove_file(self.path(CONTAINERD));
         self.start_containerd().await;
+    }
+
+    /// Loses the machine: all that runs on it is gone at once, and its mounts with it.
+    pub(crate) fn lose(&mut self) {
+        signal("KILL", self.first_process());
+        (self.kubelet, self.containerd) = (None, None);
+    }
+
+    /// Starts the lost machine again. It has what it kept on its disk, and nothing of its /run.
+    pub(crate) async fn come_back(&mut self) {
+        fs::remove_dir_all(self.path("/run")).unwrap();
+        self.holder = hold(&self.folder, &self.root, self.number).await;
+        self.start_containerd().await;
+        self.start_kubelet();
     }
 
     /// Its mounts, as its own processes see them: one path each.
@@ -160,6 +165,22 @@ impl Machine {
             "resolvConf": "",
         })
     }
+}
+
+/// Starts what holds a node's mounts and processes, and waits until it does.
+async fn hold(folder: &Path, root: &Path, number: usize) -> Program {
+    let ready = root.with_extension("ready");
+    let _ = fs::remove_file(&ready);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/node/machine.sh");
+    let arguments: Vec<String> = ["--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
+        .iter()
+        .map(|&argument| argument.to_owned())
+        .chain([&script, root, &root.with_file_name("storage"), &ready].map(|path| path.to_str().unwrap().to_owned()))
+        .chain([format!("{}/{number}", super::group())])
+        .collect();
+    let holder = Program::run(folder, &format!("node-{number}"), Path::new("unshare"), &arguments);
+    eventually("the node's mounts are made", async || ready.exists().then_some(())).await;
+    holder
 }
 
 fn containerd_config(network: &str) -> String {

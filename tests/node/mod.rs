@@ -20,6 +20,7 @@ mod ended;
 pub(crate) mod images;
 mod installed;
 pub(crate) mod lab;
+mod lost;
 mod machine;
 mod mounted;
 mod observer;

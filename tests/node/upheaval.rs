@@ -18,6 +18,9 @@ async fn a_pod_writes_on_whatever_dies_around_it() {
     the_leader_is_killed(&lab, &second).await;
     lab.undisturbed(&volume, &lives).await;
 
+    the_leader_is_evicted(&lab).await;
+    lab.undisturbed(&volume, &lives).await;
+
     the_driver_hangs(&lab, &first).await;
     lab.undisturbed(&volume, &lives).await;
 
@@ -66,6 +69,21 @@ async fn the_leader_is_killed(lab: &Lab, node: &str) {
         (lab.restarts_of("csi-control-plane", &name) == 1).then_some(())
     })
     .await;
+    lab.controllers_are_ready().await;
+}
+
+/// The node of the daemon that leads is drained: another works as soon as the Lease is released.
+async fn the_leader_is_evicted(lab: &Lab) {
+    let leader = lab.leader("attacher").await.0;
+    let node = leader.spec.unwrap().node_name.unwrap();
+    let other = lab.machines.iter().map(|machine| &machine.name).find(|name| **name != node).unwrap();
+    let of_the_controller = "--pod-selector=app.kubernetes.io/name=csi-control-plane";
+    let begun = Instant::now();
+    let drained = lab.kubectl(&["drain", &node, of_the_controller, "--delete-emptydir-data", "--timeout=60s"]);
+    drained.unwrap_or_else(|told| panic!("{told}"));
+    println!("the leader's pod is evicted after {:.1} s", begun.elapsed().as_secs_f64());
+    a_volume_is_used(lab, "after-the-eviction", other).await;
+    lab.kubectl(&["uncordon", &node]).unwrap();
     lab.controllers_are_ready().await;
 }
 
