@@ -180,9 +180,10 @@ cluster *args:
 translation:
     CLUSTER_PROGRAMS="$(tests/cluster/build.sh translation)" cargo test --locked --test outside -- translation::
 
+# `SOAK_MINUTES=30 just node soak` goes on for longer.
 # Pods that mount, on nodes with a real kubelet and a real container runtime (needs Linux, root and Go): `just node mounted`.
 node *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm peers provisioner resizer nodesidecars)" \
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm peers provisioner resizer snapshotter nodesidecars)" \
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 

@@ -239,6 +239,14 @@ impl Lab {
         (pod, process.expect("the daemon's process"))
     }
 
+    /// The processes of the controller's daemons.
+    pub(crate) async fn daemons(&self) -> Vec<u32> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let of_controller = ListParams::default().labels("app.kubernetes.io/name=csi-control-plane");
+        let pods = pods.list(&of_controller).await.unwrap().items;
+        pods.iter().filter_map(|pod| process_of(pod.metadata.uid.as_deref()?, "run")).collect()
+    }
+
     /// The driver's pod of the node's plugin on a node, and the driver's process.
     pub(crate) async fn plugin_on(&self, node: &str) -> (Pod, u32) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);

@@ -25,6 +25,7 @@ mod machine;
 mod mounted;
 mod observer;
 mod registration;
+mod soak;
 mod swap;
 mod upheaval;
 mod vendor;
@@ -32,9 +33,17 @@ mod workloads;
 
 /// A variable that `inside.sh` sets.
 fn variable(name: &str) -> String {
-    #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
-    let value = std::env::var(name);
-    value.unwrap_or_else(|_| panic!("{name} is what tests/node/inside.sh sets: run `just node`"))
+    told(name).unwrap_or_else(|| panic!("{name} is what tests/node/inside.sh sets: run `just node`"))
+}
+
+/// A number that the caller may give in a variable.
+fn given(name: &str) -> Option<u64> {
+    told(name).map(|told| told.parse().unwrap_or_else(|_| panic!("{name} is a number, not {told:?}")))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the suite's own input")]
+fn told(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// The control group of everything here.

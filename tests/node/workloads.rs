@@ -60,7 +60,7 @@ impl Lab {
         self.create::<PersistentVolumeClaim>(Some(NAMESPACE), claim).await;
     }
 
-    fn claims(&self) -> Api<PersistentVolumeClaim> {
+    pub(crate) fn claims(&self) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
