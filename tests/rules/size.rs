@@ -85,6 +85,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "the loop, verbs, stores and memory that each role still has by itself: its row falls when it moves",
             ),
             Growth(52, "what is told before an attempt ends, and locks that a group holds: the resizer fell by 463"),
+            Growth(13, "a verb that creates an object, a stage that admits a key, and the API for tasks without a key"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
@@ -94,6 +95,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
             Growth(30, "each set of topology keys counts, and what its nodes lack is named"),
+            Growth(
+                54,
+                "capacity and nodes have views, answers and memories of their own, and one request for each step",
+            ),
         ],
     ),
     ("roles/reconciler", 297, &[]),

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tracing::debug;
 
@@ -146,7 +147,12 @@ impl<'a, K: Key> Io<'a, K> {
 
     /// The end of the attempt for a reason that an object gives, after a look whether the API has a newer version of it. If the API does
     /// not say, what the store has counts.
-    pub async fn unless_newer<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T, reason: R) -> Stop<R> {
+    pub async fn unless_newer<T: Cached, R: Reason>(
+        &self,
+        store: &Store<T>,
+        seen: &T,
+        reason: impl Into<Stop<R>>,
+    ) -> Stop<R> {
         let stop = match self.api() {
             Ok(api) => match read_again(api, store.cache(), seen).await {
                 Ok(Freshness::Newer) => Stop::LookAgain,
@@ -163,6 +169,13 @@ impl<'a, K: Key> Io<'a, K> {
         let found = self.api()?.get_opt::<T>(name).await;
         self.is_done().await;
         Ok(found.map_err(|error| op.failed(error))?)
+    }
+
+    /// Creates an object. No cache has it before the watch shows it: until then the role remembers the answer.
+    pub async fn create<T: Cached, R: Reason>(&self, name: &ObjectName, body: &Value, op: Op) -> Result<T, Stop<R>> {
+        let created = self.api()?.create::<T>(name, body).await;
+        self.is_done().await;
+        Ok(created.map_err(|error| op.failed(error))?)
     }
 
     /// Reads a Secret.

@@ -4,7 +4,7 @@
 //! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
-//! Io            the verbs: wait, wait_listed, catch_up, confirm, lacks, unless_newer, secret, write, delete, call
+//! Io            the verbs: wait, wait_listed, catch_up, confirm, lacks, unless_newer, get, secret, create, write, delete, call
 //! Store         a kind's cache, with what the API has confirmed of it during the term
 //! Memory        what a term remembers of each object, all of which can be lost
 //! Telling       what people and metrics are told, as values
@@ -37,7 +37,10 @@
 //! - Attempts of a `group` hold a volume's lock together. The resizer's size and class need that with drivers that merge both calls. They
 //!   are two keys of one reconciler, not two due times in one memory: so each has its back-off, its row and its epoch from the queue.
 //!
-//! The attacher, the resizer, and the provisioner's deletions and data sources have this shape. The others have [`Reconciler`], its
+//! - What is not in the caches, and what no key is about, is the role's: an object that it has created is remembered until the watch shows
+//!   it, because no cache takes an object from an answer; and a task that looks for something now and then has the API by `beside`.
+//!
+//! The attacher, the resizer, and the provisioner's deletions, data sources and capacity have this shape. The others have [`Reconciler`], its
 //! forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own;
 //! then `reconcile.rs` goes, with [`ByUid`], [`UidSet`] and [`Told`].
 //!

@@ -93,6 +93,15 @@ impl TermScope {
         self.term.during(call(client)).await
     }
 
+    /// Does work at the API that belongs to no object's attempt: a task of the term looks for something, or clears it away.
+    pub async fn beside<T, F>(&self, work: impl FnOnce(Api) -> F) -> Result<T, TermOver>
+    where
+        F: Future<Output = T>,
+    {
+        let api = self.api.use_now()?.clone();
+        Ok(work(api).await)
+    }
+
     /// Records an Event, which is sent only while the term lasts.
     pub fn event(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str) {
         self.events.record(target, kind, reason, note, self.term.permit());

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! cluster caches ──> triggers, predicates (P) ──> queue of claims ───> claims ───> decide (P), transition (P)
-//!                                         ├────> queue of volumes ──> deletion ─> decide (P)
-//!                                         └────> queue of sources ──> sources ──> decide (P)
+//!                                         ├────> queue of volumes ──> deletion ─> policy (P)
+//!                                         └────> queue of sources ──> sources ──> policy (P)
 //! claim + class + source + topology ──> request (P), the same until the driver's final answer
 //! ```
 //!

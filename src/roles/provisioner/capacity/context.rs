@@ -7,14 +7,16 @@ use tokio::sync::Notify;
 use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, StorageClass};
 use crate::diagnostics::Board;
 use crate::queue::{Activation, Backoff, Cause, WorkQueue, epoch_of};
-use crate::roles::kit::TermScope;
-use crate::roles::kit::report::FailureLog;
+use crate::roles::kit::{Memory, Store, TermScope};
 use crate::roles::provisioner::topology::Segment;
 use crate::roles::role::Instance;
 
 use super::config::CapacitySection;
-use super::desired::Slot;
+use super::desired::{ClassFilter, Slot};
+use super::diff::ObjectTemplate;
 use super::index::Index;
+use super::policy::View;
+use super::progress;
 
 /// What the capacity loop works with during a term.
 #[derive(Debug)]
@@ -100,22 +102,59 @@ impl NodeSegments {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) cx: CapacityContext,
+    /// What all objects have in common.
+    pub(super) template: Arc<ObjectTemplate>,
+    /// The objects.
+    pub(super) capacities: Store<CsiStorageCapacity>,
+    /// What the term remembers of slots.
+    pub(super) memory: Memory<progress::Memory>,
     /// Wakes the task that updates the metrics.
     pub(super) counts_changed: Notify,
-    /// Bounds the warnings about failed attempts.
-    pub(super) failures: FailureLog,
     index: Mutex<Index>,
 }
 
 impl Shared {
-    pub(super) fn new(cx: CapacityContext, index: Index) -> Arc<Self> {
-        Arc::new(Self { cx, counts_changed: Notify::new(), failures: FailureLog::default(), index: Mutex::new(index) })
+    /// Nothing is known yet.
+    pub(super) fn new(cx: CapacityContext, filter: ClassFilter, template: ObjectTemplate) -> Arc<Self> {
+        Arc::new(Self {
+            capacities: Store::of(&cx.stores.capacities),
+            cx,
+            template: Arc::new(template),
+            memory: Memory::default(),
+            counts_changed: Notify::new(),
+            index: Mutex::new(Index::new(filter)),
+        })
     }
 
-    /// The index. Drop the guard before an await, and before an own write is applied to a cache: the cache's triggers lock the
-    /// index.
+    /// The index. Drop the guard before an await: the caches' triggers lock the index.
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What one decision about a slot is made from.
+    pub(super) fn view(&self, slot: &Slot) -> View {
+        let id = slot.to_string();
+        let memory = self.memory.read(&id, Clone::clone);
+        let index = self.index();
+        let (class, shown) = (index.desired().wants(slot).cloned(), index.objects(slot));
+        View { slot: slot.clone(), id, class, template: Arc::clone(&self.template), shown, memory }
+    }
+
+    /// Whether the slot is wanted or has objects, also those of which the cache does not show yet that they are there, or gone.
+    pub(super) fn is_there(&self, slot: &Slot) -> bool {
+        let view = self.view(slot);
+        view.class.is_some() || !view.shown.is_empty() || !view.objects().is_empty()
+    }
+
+    /// These slots have changed: nothing that the driver has answered is kept of one that is not wanted any more.
+    pub(super) fn changed(&self, slots: impl IntoIterator<Item = Slot>) {
+        let slots: Vec<Slot> = slots.into_iter().collect();
+        for slot in &slots {
+            if self.index().desired().wants(slot).is_none() {
+                self.memory.change(&slot.to_string(), progress::Memory::unwanted);
+            }
+        }
+        self.wake(slots, Cause::Changed);
     }
 
     /// Adds the slots to the queue.

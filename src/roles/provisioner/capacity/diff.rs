@@ -43,8 +43,8 @@ pub enum Write {
     Create(Value),
     /// Patch the object.
     Update(Arc<CsiStorageCapacity>, Patch),
-    /// Delete the objects: the slot is not wanted, or has another object.
-    Delete(Vec<Arc<CsiStorageCapacity>>),
+    /// Delete the object: the slot is not wanted, or has another object.
+    Delete(Arc<CsiStorageCapacity>),
 }
 
 /// The slot that an object belongs to.
@@ -74,10 +74,7 @@ pub fn plan(
         (Some(capacity), None) => vec![Write::Create(body(slot, capacity, template))],
         (None, _) => Vec::new(),
     };
-    let extra: Vec<_> = standing.into_iter().skip(usize::from(kept.is_some())).cloned().collect();
-    if !extra.is_empty() {
-        writes.push(Write::Delete(extra));
-    }
+    writes.extend(standing.into_iter().skip(usize::from(kept.is_some())).cloned().map(Write::Delete));
     writes
 }
 
@@ -300,11 +297,11 @@ mod tests {
         let older = created(&slot, &TEN_GIB);
         let younger = changed(&older, |object| object.metadata.name = "csisc-2".into());
         let both = [younger.clone(), older.clone()];
-        assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), &both), [Write::Delete(vec![younger.clone()])]);
-        assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(vec![older.clone(), younger])]);
+        assert_eq!(plan(&slot, Some(&TEN_GIB), &template(), &both), [Write::Delete(younger.clone())]);
+        assert_eq!(plan(&slot, None, &template(), &both), [Write::Delete(older.clone()), Write::Delete(younger)]);
         let odd = changed(&older, |object| object.node_topology_odd = true);
         let writes = plan(&slot, Some(&TEN_GIB), &template(), std::slice::from_ref(&odd));
-        assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(objects)] if *objects == [odd]), "{writes:?}");
+        assert!(matches!(&writes[..], [Write::Create(_), Write::Delete(object)] if *object == odd), "{writes:?}");
         let going = changed(&older, |object| {
             object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
         });

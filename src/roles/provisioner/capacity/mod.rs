@@ -2,9 +2,15 @@
 //!
 //! ```text
 //! StorageClass, Node, CSINode ──> desired (P) ─┐
-//! our objects ─────────────────────────────────┼─> index (P) ──> queue of slots ──> decide (P) ──> refresh: GetCapacity,
+//! our objects ─────────────────────────────────┼─> index (P) ──> queue of slots ──> policy (P) ──> GetCapacity,
 //! volumes made, refused, deleted               │                                        │          create, patch, delete
 //!   └──> invalidation ─────────────────────────┘                                    diff (P)
+//!
+//! context.rs     what the attempts and the triggers of a term share
+//! policy.rs      which step comes next: pure
+//! progress.rs    what an attempt has done, and what the term remembers of a slot: pure
+//! reconcile.rs   the reconciler: each step's request or call, and why it may fail
+//! report.rs      what is told
 //! ```
 //!
 //! Labels, names and metrics are the Go sidecar's, so that each of the two takes over the other's objects. The differences:
@@ -17,14 +23,16 @@
 
 mod config;
 mod context;
-pub mod decide;
 pub mod desired;
 pub mod diff;
 pub mod index;
 mod invalidation;
 mod labels;
 mod owner;
-mod refresh;
+pub mod policy;
+pub mod progress;
+mod reconcile;
+mod report;
 mod serve;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]

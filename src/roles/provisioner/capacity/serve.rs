@@ -1,44 +1,24 @@
 //! One term of the capacity loop.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use tracing::{info, info_span, warn};
 
-use crate::diagnostics::{Cell, Column, Registered, Table};
 use crate::process::error_chain;
 use crate::queue::{Backoff, WorkQueue};
 use crate::roles::kit::{Controllers, queues};
-use crate::roles::provisioner::{NAME, metrics, names};
+use crate::roles::provisioner::{NAME, names};
 use crate::roles::{RoleContext, RoleError};
-use crate::telemetry::Meter;
 
 use super::config::CapacitySection;
 use super::context::{CapacityContext, Shared};
 use super::desired::{ClassFilter, Slot};
 use super::diff::ObjectTemplate;
-use super::index::{Counts, Index};
 use super::invalidation::CapacityInvalidationReceiver;
-use super::refresh::Refresher;
+use super::reconcile::Slots;
+use super::report::{self, TABLE, show_reason, update_gauges};
 use super::{labels, owner, triggers};
-
-/// The pause between two updates of the metrics.
-const COUNT_PAUSE: Duration = Duration::from_secs(1);
-
-/// The status page's table.
-const TABLE: Table = Table {
-    name: "capacity",
-    title: "Capacity by segment",
-    columns: &[
-        Column::text("class", "class"),
-        Column::text("segment", "segment"),
-        Column::bytes("capacityBytes", "capacity"),
-        Column::bytes("largestVolumeBytes", "largest volume"),
-        Column::seconds("askedSeconds", "asked before"),
-        Column::error("lastError", "last error"),
-    ],
-};
 
 /// The queue of the slots to refresh.
 pub fn queue(role: &RoleContext, section: &CapacitySection, backoff: Backoff) -> WorkQueue<Slot> {
@@ -102,14 +82,12 @@ async fn serve(
         owner,
     };
     let mut controllers = Controllers::new(NAME, &cx.board, &cx.scope.term);
-    let shared = Shared::new(cx, Index::new(filter, template));
+    let shared = Shared::new(cx, filter, template);
     let cx = &shared.cx;
     let subject = |slot: &Slot| Some(slot.segment.to_string());
-    controllers.reconcile(&cx.queue, "Capacity to ask for", subject, Refresher(Arc::clone(&shared)));
-    controllers.show(cx.board.table(NAME, &TABLE, {
-        let shared = Arc::clone(&shared);
-        move || shared.index().rows(shared.cx.scope.clock.now())
-    }));
+    controllers.drive(&cx.queue, "Capacity to ask for", subject, Slots(Arc::clone(&shared)));
+    let shown = Arc::clone(&shared);
+    controllers.show_table(&TABLE, move || report::rows(&shown));
     triggers::follow(&mut controllers, &shared);
     controllers.task("capacity.poll", triggers::poll(Arc::clone(&shared)));
     controllers.task("capacity.invalidations", triggers::take_invalidations(Arc::clone(&shared), invalidations));
@@ -124,9 +102,10 @@ async fn find_owner(cx: &CapacityContext) -> Option<OwnerReference> {
     let (namespace, pod) = (cx.instance.namespace.as_deref(), cx.instance.pod.as_deref());
     let mut shown = None;
     for failures in 1.. {
+        let found = cx.scope.beside(async |api| owner::find(&api, namespace, pod, cx.section.owner_level).await);
         // The term is over, and nothing will be written.
-        let Ok(api) = cx.scope.api.use_now() else { return std::future::pending().await };
-        match owner::find(api, namespace, pod, cx.section.owner_level).await {
+        let Ok(found) = found.await else { return std::future::pending().await };
+        match found {
             Ok(owner) => return owner,
             Err(error) => {
                 let text = error_chain(&error);
@@ -137,42 +116,4 @@ async fn find_owner(cx: &CapacityContext) -> Option<OwnerReference> {
         }
     }
     None
-}
-
-fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
-    let nothing = [Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing];
-    cx.board.table(NAME, &TABLE, move || vec![nothing.iter().cloned().chain([reason().into()]).collect()])
-}
-
-/// Updates the metrics after changes, at most once per [`COUNT_PAUSE`].
-async fn update_gauges(shared: Arc<Shared>) {
-    let gauges = Gauges(shared.cx.scope.meter.clone());
-    loop {
-        let counts = shared.index().counts();
-        gauges.set(counts);
-        tokio::time::sleep(COUNT_PAUSE).await;
-        shared.counts_changed.notified().await;
-    }
-}
-
-/// The metrics of one term. They are zero after it: another replica leads then, and shows its own.
-struct Gauges(Meter);
-
-impl Gauges {
-    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
-    fn set(&self, counts: Counts) {
-        for (gauge, count) in [
-            (&metrics::CAPACITY_GOAL, counts.goal),
-            (&metrics::CAPACITY_CURRENT, counts.current),
-            (&metrics::CAPACITY_OBSOLETE, counts.obsolete),
-        ] {
-            self.0.gauge(gauge, &[]).set(count as f64);
-        }
-    }
-}
-
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        self.set(Counts::default());
-    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::{Change, Object};
+use crate::cluster::{Change, CsiStorageCapacity, Object};
 use crate::queue::Cause;
 use crate::roles::kit::Controllers;
 
@@ -24,7 +24,7 @@ pub(super) fn follow(controllers: &mut Controllers, shared: &Arc<Shared>) {
         let shared = Arc::clone(shared);
         move |change| {
             let slots = shared.index().class_changed(change);
-            shared.wake(slots, Cause::Changed);
+            shared.changed(slots);
         }
     });
     match &shared.cx.nodes {
@@ -36,16 +36,24 @@ pub(super) fn follow(controllers: &mut Controllers, shared: &Arc<Shared>) {
         }
         NodeSegments::Local { node, segment } => {
             let slots = shared.index().node_changed(node, Some(segment.clone()));
-            shared.wake(slots, Cause::Changed);
+            shared.changed(slots);
         }
     }
-    controllers.on(&stores.capacities, {
+    controllers.follow(&shared.capacities);
+    controllers.on_store(&shared.capacities, {
         let shared = Arc::clone(shared);
-        move |change| {
-            let slots = shared.index().object_changed(change);
-            shared.wake(slots, Cause::Changed);
-        }
+        move |change| shared.changed(object_changed(&shared, change))
     });
+}
+
+/// An object was created, changed or deleted. Returns the slots to refresh: none if there is nothing to write, as after our own writes.
+fn object_changed(shared: &Shared, change: &Change<CsiStorageCapacity>) -> Vec<Slot> {
+    let mut slots = shared.index().object_changed(change);
+    for slot in &slots {
+        shared.memory.change(&slot.to_string(), |held| held.shown(change));
+    }
+    slots.retain(|slot| !shared.view(slot).writes().is_empty());
+    slots
 }
 
 /// A Node or a CSINode has changed. Both are read while the index is locked: of two changes at once, the later reader sees both.
@@ -57,7 +65,7 @@ fn node_changed<K: Object>(shared: &Shared, change: &Change<K>) {
         let segment = shared.cx.nodes.segment_of(&shared.cx.scope.driver_name, node);
         index.node_changed(node, segment)
     };
-    shared.wake(slots, Cause::Changed);
+    shared.changed(slots);
 }
 
 /// Adds every slot now and then, because a backend's capacity also changes without an event in the cluster.

@@ -142,6 +142,29 @@ async fn a_patch_of_an_object_that_another_client_has_changed_is_made_anew_at_on
     world.tear_down().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_made_is_changed_and_deleted_before_the_watch_shows_it() {
+    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
+    world.pass_polls(1).await;
+    let faults = world.testbed.api.faults();
+    let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
+    world.add_node("n1", Some("z1"));
+    world.until("it is made", |world| world.told().len() == 1).await;
+    world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
+    world.capacity.invalidate("fast");
+    world.until("it is up to date", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
+    world.pass_polls(2).await;
+    assert_eq!(world.writes(), [1, 1, 0]);
+    assert_eq!(world.rows()[0][5], "");
+    world.testbed.api.delete::<k8s_openapi::api::storage::v1::StorageClass>("", "fast").unwrap();
+    world.until("it is gone", |world| world.told().is_empty()).await;
+    world.pass_polls(2).await;
+    faults.remove(held);
+    world.pass_polls(2).await;
+    assert_eq!((world.writes(), world.board.report().work.len()), ([1, 1, 1], 0));
+    world.tear_down().await;
+}
+
 /// Collects the warnings of this thread until the guard is dropped.
 fn warnings() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
     // With only one subscriber in the process, tracing remembers for all threads what the first thread says to a log line.

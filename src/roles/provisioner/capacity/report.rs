@@ -1,0 +1,121 @@
+//! What is told of slots beside the log: a table on the status page, and figures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::diagnostics::{Cell, Column, Registered, Table};
+use crate::roles::provisioner::{NAME, metrics};
+use crate::telemetry::Meter;
+
+use super::context::{CapacityContext, Shared};
+use super::desired::Slot;
+use super::index::Counts;
+use super::progress::Memory;
+
+/// The pause between two updates of the metrics.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The status page's table.
+pub(super) const TABLE: Table = Table {
+    name: "capacity",
+    title: "Capacity by segment",
+    columns: &[
+        Column::text("class", "class"),
+        Column::text("segment", "segment"),
+        Column::bytes("capacityBytes", "capacity"),
+        Column::bytes("largestVolumeBytes", "largest volume"),
+        Column::seconds("askedSeconds", "asked before"),
+        Column::error("lastError", "last error"),
+    ],
+};
+
+/// The status page's rows: the wanted slots.
+pub(super) fn rows(shared: &Shared) -> Vec<Vec<Cell>> {
+    let mut slots: Vec<Slot> = shared.index().desired().all().collect();
+    slots.sort();
+    let now = shared.cx.scope.clock.now();
+    let row = |slot: &Slot| {
+        shared.memory.read(&slot.to_string(), |held| {
+            row(slot, held, held.capacity.map(|(at, _)| now.saturating_duration_since(at)))
+        })
+    };
+    slots.iter().map(row).collect()
+}
+
+/// The row of a wanted slot. `asked_before`: how old the driver's answer is.
+fn row(slot: &Slot, memory: &Memory, asked_before: Option<Duration>) -> Vec<Cell> {
+    let answer = memory.capacity.map(|(_, capacity)| capacity);
+    // The driver's answer with a negative size was refused.
+    let bytes = |bytes: i64| Cell::Number(bytes.unsigned_abs());
+    vec![
+        slot.class.to_string().into(),
+        slot.segment.to_string().into(),
+        answer.map(|capacity| bytes(capacity.available)).into(),
+        answer.and_then(|capacity| capacity.maximum_volume_size).map(bytes).into(),
+        asked_before.into(),
+        memory.error.clone().into(),
+    ]
+}
+
+/// Shows why no capacity is published.
+pub(super) fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Send + Sync + 'static) -> Registered {
+    let nothing = [Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing, Cell::Nothing];
+    cx.board.table(NAME, &TABLE, move || vec![nothing.iter().cloned().chain([reason().into()]).collect()])
+}
+
+/// Updates the metrics after changes, at most once per [`COUNT_PAUSE`].
+pub(super) async fn update_gauges(shared: Arc<Shared>) {
+    let gauges = Gauges(shared.cx.scope.meter.clone());
+    loop {
+        let counts = shared.index().counts();
+        gauges.set(counts);
+        tokio::time::sleep(COUNT_PAUSE).await;
+        shared.counts_changed.notified().await;
+    }
+}
+
+/// The metrics of one term. They are zero after it: another replica leads then, and shows its own.
+struct Gauges(Meter);
+
+impl Gauges {
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
+    fn set(&self, counts: Counts) {
+        for (gauge, count) in [
+            (&metrics::CAPACITY_GOAL, counts.goal),
+            (&metrics::CAPACITY_CURRENT, counts.current),
+            (&metrics::CAPACITY_OBSOLETE, counts.obsolete),
+        ] {
+            self.0.gauge(gauge, &[]).set(count as f64);
+        }
+    }
+}
+
+impl Drop for Gauges {
+    fn drop(&mut self) {
+        self.set(Counts::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Clock;
+    use crate::roles::provisioner::capacity::diff::Capacity;
+    use crate::roles::provisioner::topology::Segment;
+
+    #[test]
+    fn an_error_stands_beside_the_last_answer() {
+        let slot = Slot { class: "fast".into(), segment: Arc::new(Segment::new([("zone", "z1")])) };
+        let shown = |available, error: &str, age: Option<Duration>| {
+            let error = Cell::from(Some(error.to_owned()).filter(|text| !text.is_empty()));
+            vec!["fast".into(), "zone=z1".into(), available, Cell::Nothing, age.into(), error]
+        };
+        assert_eq!(row(&slot, &Memory::default(), None), shown(Cell::Nothing, "", None));
+        let capacity = Capacity { available: 3, maximum_volume_size: None };
+        let mut memory = Memory::default();
+        memory.capacity = Some((Clock::system().now(), capacity));
+        assert_eq!(row(&slot, &memory, Some(Duration::ZERO)), shown(Cell::Number(3), "", Some(Duration::ZERO)));
+        memory.error = Some("offline".to_owned());
+        assert_eq!(row(&slot, &memory, Some(Duration::ZERO)), shown(Cell::Number(3), "offline", Some(Duration::ZERO)));
+    }
+}
