@@ -96,7 +96,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
             Growth(30, "each set of topology keys counts, and what its nodes lack is named"),
             Growth(
-                54,
+                56,
                 "capacity and nodes have views, answers and memories of their own, and one request for each step",
             ),
         ],

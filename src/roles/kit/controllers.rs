@@ -14,9 +14,9 @@ use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Key, Outcome, Ticket, WorkQueue};
 use crate::roles::role::RoleError;
 
-use super::drive::{Reconcile, drive};
+use super::drive::{Admit, Reconcile, admit, drive};
 use super::queues;
-use super::reconcile::{Admission, Reconciler, reconcile, reconcile_admitted};
+use super::reconcile::{Reconciler, reconcile};
 use super::store::Store;
 
 /// One term's queues, triggers, tasks and status rows. They begin when they are added, and end together with the term.
@@ -79,13 +79,19 @@ impl Controllers {
         admission: A,
         reconciler: R,
     ) where
-        A: Reconciler<Key = R::Key, End = Admission>,
+        A: Admit<Key = R::Key>,
         R: Reconciler,
     {
         let both = Arc::new((admission, reconciler));
-        self.handle(queue, title, subject, move |ticket| {
+        self.handle(queue, title, subject, move |mut ticket| {
             let both = Arc::clone(&both);
-            async move { reconcile_admitted(&both.0, &both.1, ticket).await }.boxed()
+            async move {
+                match admit(&both.0, &mut ticket).await {
+                    Some(outcome) => outcome,
+                    None => reconcile(&both.1, ticket).await,
+                }
+            }
+            .boxed()
         });
     }
 

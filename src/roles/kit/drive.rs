@@ -182,22 +182,43 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
+/// A stage before the work on a key that may be another daemon's.
+pub trait Admit: Reconcile {
+    /// Whether the attempt, which has settled, has found that the key is this daemon's.
+    fn admits(progress: &Self::Progress) -> bool;
+}
+
 /// Runs one attempt until its key is settled, the attempt fails, or the term is over.
 pub async fn drive<R: Reconcile>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
-    let Some(first) = reconciler.view(ticket.key()) else { return Outcome::Forget };
-    R::join_trace(&first, &ticket);
+    attempt(reconciler, &mut ticket, |_| false).await.unwrap_or(Outcome::Settled)
+}
+
+/// Runs one attempt of a stage before the work on a key. `None`: the work begins.
+pub async fn admit<A: Admit>(admission: &A, ticket: &mut Ticket<A::Key>) -> Option<Outcome> {
+    attempt(admission, ticket, A::admits).await
+}
+
+/// Runs one attempt. `None`: it has settled, and what it has done so far admits the key.
+async fn attempt<R: Reconcile>(
+    reconciler: &R,
+    ticket: &mut Ticket<R::Key>,
+    admits: impl FnOnce(&R::Progress) -> bool,
+) -> Option<Outcome> {
+    let Some(first) = reconciler.view(ticket.key()) else { return Some(Outcome::Forget) };
+    R::join_trace(&first, ticket);
     let start = Start { causes: ticket.causes(), failed_before: ticket.attempt(), waited: ticket.waited() };
     let progress = R::begin(&first, start);
     let mut attempt = Attempt { reconciler, first, progress, failure: None, refreshes: AtomicU32::new(0) };
-    let outcome = match attempt.work(&mut ticket).await {
-        Ok(()) => attempt.conclude(&ticket),
+    let outcome = match attempt.work(ticket).await {
+        Ok(()) => attempt.conclude(ticket),
         Err(interrupted) => interrupted,
     };
     // Its deletion may have been seen while an answer about it was on its way, and is not seen again.
-    if attempt.is_gone(&ticket) {
+    if attempt.is_gone(ticket) {
         reconciler.memory().forget(R::uid(&attempt.first));
     }
-    outcome
+    let is_admitted = attempt.failure.is_none() && outcome == Outcome::Settled && admits(&attempt.progress);
+    (!is_admitted).then_some(outcome)
 }
 
 /// One run of one key.

@@ -36,13 +36,13 @@
 //!   the object does not show. What changes from then on wakes the key again (`keeps_changes`).
 //! - Attempts of a `group` hold a volume's lock together. The resizer's size and class need that with drivers that merge both calls. They
 //!   are two keys of one reconciler, not two due times in one memory: so each has its back-off, its row and its epoch from the queue.
-//!
 //! - What is not in the caches, and what no key is about, is the role's: an object that it has created is remembered until the watch shows
 //!   it, because no cache takes an object from an answer; and a task that looks for something now and then has the API by `beside`.
+//! - A stage before the work on a key ([`Admit`]) is a reconciler like others. If it admits the key, the work begins with the same ticket.
 //!
-//! The attacher, the resizer, and the provisioner's deletions, data sources and capacity have this shape. The others have [`Reconciler`], its
-//! forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each moves on its own;
-//! then `reconcile.rs` goes, with [`ByUid`], [`UidSet`] and [`Told`].
+//! The attacher, the resizer, and the provisioner's deletions, data sources, capacity and nodes have this shape. The others have
+//! [`Reconciler`], its forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each
+//! moves on its own; then `reconcile.rs` goes, with [`ByUid`], [`UidSet`] and [`Told`].
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).
@@ -93,14 +93,14 @@ pub mod unknown_values;
 
 pub use by_uid::ByUid;
 pub use controllers::Controllers;
-pub use drive::{End, Reconcile, Run, Start};
+pub use drive::{Admit, End, Reconcile, Run, Start};
 pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
 pub use io::{Confirmed, Io, Part, Written};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;
 pub use memory::{Memory, Remembered};
-pub use reconcile::{Admission, Attempt, Next, Reconciler, reconcile, reconcile_admitted};
+pub use reconcile::{Attempt, Next, Reconciler, reconcile};
 pub use scope::TermScope;
 pub use secrets::Secret;
 pub use store::Store;

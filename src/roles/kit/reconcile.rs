@@ -1,7 +1,5 @@
 //! The attempt loop of all roles: observe, decide, do one step, and observe again.
 
-use std::time::Duration;
-
 use tracing::debug;
 
 use crate::csi::VolumeLocks;
@@ -156,35 +154,10 @@ impl<'a, K: Key> Attempt<'a, K> {
     }
 }
 
-/// What an admission stage decides about a key before the work on the key begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// The key is for this daemon, and the work begins.
-    Mine,
-    /// The key is another daemon's.
-    NotMine,
-    /// Decide again after this long.
-    RetryAfter(Duration),
-}
-
 /// Runs one attempt until its key is settled, the attempt fails, or the term is over.
 pub async fn reconcile<R: Reconciler>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
     match attempt(reconciler, &mut ticket).await {
         Ok((state, ended)) => reconciler.conclude(&ticket, state, ended).await,
-        Err(outcome) => outcome,
-    }
-}
-
-/// The same for a key that may belong to another daemon. `admission` runs before each attempt, and concludes it unless the key is
-/// ours.
-pub async fn reconcile_admitted<A, R>(admission: &A, reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome
-where
-    A: Reconciler<Key = R::Key, End = Admission>,
-    R: Reconciler,
-{
-    match attempt(admission, &mut ticket).await {
-        Ok((_, Ok(Admission::Mine))) => reconcile(reconciler, ticket).await,
-        Ok((state, ended)) => admission.conclude(&ticket, state, ended).await,
         Err(outcome) => outcome,
     }
 }

@@ -147,8 +147,8 @@ impl Provisioner {
             move |key: &ClaimKey| cx.subject(key)
         };
         let (title, claims) = ("Claims in progress", ClaimReconciler::new(Arc::clone(&cx)));
-        if cx.deployment.local().is_some() {
-            let admission = NodeAdmission::new(Arc::clone(&cx));
+        if let Some(local) = cx.deployment.local() {
+            let admission = NodeAdmission::of(&cx, local, &mut controllers);
             controllers.reconcile_admitted(&queues.claims, title, subject, admission, claims);
         } else {
             controllers.reconcile(&queues.claims, title, subject, claims);
@@ -239,7 +239,7 @@ impl Provisioner {
                     let node = NodeTopology { name, segments: segments.into_iter().collect() };
                     let home =
                         LocalNode::new(node, &role.driver.name, &self.section, role.clock.now(), role.rng.clone());
-                    return Ok(Some(Deployment::Node(Box::new(home))));
+                    return Ok(Some(Deployment::Node(Arc::new(home))));
                 }
                 Err(error) => warn!(error = %error, "cannot get this node's topology from the driver"),
             }
@@ -267,7 +267,7 @@ impl Provisioner {
                 continue;
             }
             if let Ok(Some(deployment)) = self.deployment(role, term).await
-                && let Some(now) = deployment.local().map(LocalNode::topology).filter(|now| *now != held)
+                && let Some(now) = deployment.local().map(|local| local.topology()).filter(|now| *now != held)
             {
                 info!(was = ?held.segments, is = ?now.segments, "the driver reports a new topology for this node: restarting the role");
                 return;

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{ApiErrorKind, Cache, Cached, History, Object, ObjectName, PersistentVolumeClaim, ReferenceGrant};
+use crate::cluster::{ApiErrorKind, Cache, Cached, History, Object, ObjectName, ReferenceGrant};
 use crate::roles::kit::freshness::{Freshness, look_up, read_again};
 use crate::roles::kit::secrets as secret;
-use crate::roles::kit::{self, Attempt, Op, Reason};
+use crate::roles::kit::{Attempt, Op};
 use crate::roles::provisioner::names;
 
 use super::attempt::{Happened, SourceRead};
@@ -34,24 +34,13 @@ use crate::roles::provisioner::parameters::secrets::SecretReference;
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 use crate::roles::provisioner::sources::source::Source;
 
-/// Removes the selected node from the claim, so that the scheduler selects another one.
+/// Removes the selected node from the claim, so that the scheduler selects another one, and passes the answer to the cache.
 async fn reschedule(cx: &Context, claim: &Claim) -> Result<(), Stop> {
     let nodes = [names::ANNOTATION_SELECTED_NODE, names::ANNOTATION_ALPHA_SELECTED_NODE];
     let change = MetaChange { remove_annotations: &nodes, ..MetaChange::default() };
-    patch_claim(cx, claim, &change, RESCHEDULE).await
-}
-
-/// Writes a change of the claim, and passes the answer to the cache.
-pub(in crate::roles::provisioner) async fn patch_claim<R: Reason>(
-    cx: &Context,
-    claim: &Claim,
-    change: &MetaChange<'_>,
-    op: Op,
-) -> Result<(), kit::Stop<R>> {
-    let Some(patch) = patch::change_meta(&claim.object.metadata, change) else { return Ok(()) };
-    let api = cx.scope.api.use_now()?;
-    let written: PersistentVolumeClaim = api.patch(&claim.key.name, &patch).await.map_err(|error| op.failed(error))?;
-    cx.stores.claims.apply_own_write(written);
+    let Some(patch) = patch::change_meta(&claim.object.metadata, &change) else { return Ok(()) };
+    let written = cx.scope.api.use_now()?.patch(&claim.key.name, &patch).await;
+    cx.stores.claims.apply_own_write(written.map_err(|error| RESCHEDULE.failed(error))?);
     Ok(())
 }
 

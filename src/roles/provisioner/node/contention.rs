@@ -16,10 +16,10 @@
 //! delay, a claim gives up for ever after one answer without room, and the claims of a deleted node never get a
 //! volume.)
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::proto::GetCapacityResponse;
+use crate::roles::kit::Remembered;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 
 /// The delays of the contention.
@@ -86,12 +86,11 @@ pub enum Verdict {
     Begin,
 }
 
-/// The races, and the watched claims of other nodes. In memory only: after a restart they begin anew.
-#[derive(Debug, Default)]
-pub struct Contention(BTreeMap<ClaimKey, Race>);
-
-#[derive(Debug, Clone, Default)]
-struct Race {
+/// What the term remembers of a claim: a race, or the wait for the node that owns it. After a restart it begins anew.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Race {
+    /// The claim, once a wait has begun.
+    claim: Option<ClaimKey>,
     /// The number of lost races.
     lost: u32,
     /// The node that was selected when the wait began. `None`: no node was, and it is a race.
@@ -100,21 +99,23 @@ struct Race {
     due: Option<Duration>,
 }
 
-impl Contention {
+impl Remembered for Race {}
+
+impl Race {
     /// What to do about the claim. `now` counts from any fixed moment.
-    pub fn verdict(&self, claim: &ClaimKey, sight: &Sight<'_>, now: Duration) -> Verdict {
+    pub fn verdict(&self, sight: &Sight<'_>, now: Duration) -> Verdict {
         let may_compete = sight.immediate && sight.competes && sight.in_reach;
         match sight.selected {
             Some(node) if node == sight.own => Verdict::Mine,
             // The race keeps its wait: a failed write is tried again at once.
             Some(_) if sight.holder == Some(Holder::Gone) => Verdict::Free,
             Some(_) if sight.holder == Some(Holder::There) => Verdict::Begin,
-            Some(node) => match self.due(claim, Some(node)) {
+            Some(node) => match self.due(Some(node)) {
                 None => Verdict::Begin,
                 Some(due) if due > now => Verdict::Other { look_again: due.saturating_sub(now) },
                 Some(_) => Verdict::AskForHolder,
             },
-            None if may_compete => match self.due(claim, None) {
+            None if may_compete => match self.due(None) {
                 None => Verdict::Begin,
                 Some(due) if due > now => Verdict::Compete { delay: due.saturating_sub(now) },
                 Some(_) => Verdict::Claim,
@@ -124,46 +125,37 @@ impl Contention {
     }
 
     /// When the wait ends that began with this node selected.
-    fn due(&self, claim: &ClaimKey, selected: Option<&str>) -> Option<Duration> {
-        let race = self.0.get(claim).filter(|race| race.against.as_deref() == selected)?;
-        race.due
+    fn due(&self, selected: Option<&str>) -> Option<Duration> {
+        self.due.filter(|_| self.against.as_deref() == selected)
     }
 
     /// Begins the first wait: a grace for another node's daemon, or a delay before our turn. `jitter` is in `[0, 1)`.
     pub fn begin(&mut self, claim: &ClaimKey, selected: Option<&str>, manners: &Manners, now: Duration, jitter: f64) {
-        let race = self.0.entry(claim.clone()).or_default();
-        if let Some(node) = selected {
+        let lost = if self.against.is_some() || selected.is_some() { 0 } else { self.lost };
+        let wait = match selected {
             // At most twice the longest delay: all daemons of the cluster will look.
-            let grace = manners.max + manners.max.mul_f64(jitter);
-            *race = Race { lost: 0, against: Some(node.to_owned()), due: Some(now + grace) };
-            return;
-        }
-        let lost = if race.against.is_some() { 0 } else { race.lost };
-        *race = Race { lost, against: None, due: Some(now + delay(lost, manners, jitter)) };
+            Some(_) => manners.max + manners.max.mul_f64(jitter),
+            None => delay(lost, manners, jitter),
+        };
+        let against = selected.map(str::to_owned);
+        *self = Self { claim: Some(claim.clone()), lost, against, due: Some(now + wait) };
     }
 
     /// Another node was selected before our write: wait longer next time.
-    pub fn lost(&mut self, claim: &ClaimKey) {
-        let race = self.0.entry(claim.clone()).or_default();
-        *race = Race { lost: race.lost.saturating_add(1), ..Race::default() };
+    pub fn lost(&mut self) {
+        *self = Self { claim: self.claim.take(), lost: self.lost.saturating_add(1), ..Self::default() };
     }
 
     /// It is our turn, and the driver has no room: look again once the capacity may have changed.
-    pub fn no_room(&mut self, claim: &ClaimKey, manners: &Manners, now: Duration) -> Verdict {
-        self.0.entry(claim.clone()).or_default().due = Some(now + manners.poll);
-        Verdict::Compete { delay: manners.poll }
+    pub fn no_room(&mut self, manners: &Manners, now: Duration) {
+        self.due = Some(now + manners.poll);
     }
 
-    /// The claim is provisioned, gone, or not ours.
-    pub fn forget(&mut self, claim: &ClaimKey) {
-        self.0.remove(claim);
-    }
-
-    /// The claims, each with the other node that owns it, if there is one, and the time from `now` until the next look.
-    /// `None`: at the next attempt.
-    pub fn all(&self, now: Duration) -> impl Iterator<Item = (&ClaimKey, Option<&str>, Option<Duration>)> {
-        let waits = move |race: &Race| race.due.map(|due| due.saturating_sub(now));
-        self.0.iter().map(move |(claim, race)| (claim, race.against.as_deref(), waits(race)))
+    /// The claim, with the other node that owns it, if there is one, and the time from `now` until the next look. `None`: at the next
+    /// attempt.
+    pub fn row(&self, now: Duration) -> Option<(&ClaimKey, Option<&str>, Option<Duration>)> {
+        let wait = self.due.map(|due| due.saturating_sub(now));
+        Some((self.claim.as_ref()?, self.against.as_deref(), wait))
     }
 }
 
@@ -200,14 +192,14 @@ mod tests {
     }
 
     /// Decides, as often as it takes, and forgets what is none of ours or ours alone, as an attempt does.
-    fn at(races: &mut Contention, sight: &Sight<'_>, now: u64) -> Verdict {
-        let mut verdict = races.verdict(&claim(), sight, seconds(now));
+    fn at(race: &mut Race, sight: &Sight<'_>, now: u64) -> Verdict {
+        let mut verdict = race.verdict(sight, seconds(now));
         if verdict == Verdict::Begin {
-            races.begin(&claim(), sight.selected, &MANNERS, seconds(now), 0.5);
-            verdict = races.verdict(&claim(), &Sight { holder: None, ..*sight }, seconds(now));
+            race.begin(&claim(), sight.selected, &MANNERS, seconds(now), 0.5);
+            verdict = race.verdict(&Sight { holder: None, ..*sight }, seconds(now));
         }
         if matches!(verdict, Verdict::Mine | Verdict::Ignore) {
-            races.forget(&claim());
+            *race = Race::default();
         }
         verdict
     }
@@ -218,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_selected_node_decides() {
-        let mut races = Contention::default();
+        let mut race = Race::default();
         for (sight, expected) in [
             (Sight { selected: Some("n1"), ..FREE }, Verdict::Mine),
             (Sight { selected: Some("n1"), immediate: false, competes: false, ..FREE }, Verdict::Mine),
@@ -226,30 +218,30 @@ mod tests {
             (Sight { competes: false, ..FREE }, Verdict::Ignore),
             (Sight { in_reach: false, ..FREE }, Verdict::Ignore),
         ] {
-            assert_eq!(at(&mut races, &sight, 0), expected, "{sight:?}");
-            assert!(races.0.is_empty(), "nothing is remembered of {sight:?}");
+            assert_eq!(at(&mut race, &sight, 0), expected, "{sight:?}");
+            assert_eq!(race, Race::default(), "nothing is remembered of {sight:?}");
         }
     }
 
     #[test]
     fn our_turn_comes_after_a_delay_that_nobody_sleeps_through() {
-        let mut races = Contention::default();
-        assert_eq!(at(&mut races, &FREE, 100), compete(10));
-        assert_eq!(at(&mut races, &FREE, 104), compete(6), "woken early, it waits for the rest");
-        assert_eq!(at(&mut races, &FREE, 110), Verdict::Claim);
-        assert_eq!(at(&mut races, &FREE, 111), Verdict::Claim, "an attempt that failed is simply repeated");
-        assert_eq!(at(&mut races, &Sight { selected: Some("n1"), ..FREE }, 112), Verdict::Mine);
-        assert!(races.0.is_empty());
+        let mut race = Race::default();
+        assert_eq!(at(&mut race, &FREE, 100), compete(10));
+        assert_eq!(at(&mut race, &FREE, 104), compete(6), "woken early, it waits for the rest");
+        assert_eq!(at(&mut race, &FREE, 110), Verdict::Claim);
+        assert_eq!(at(&mut race, &FREE, 111), Verdict::Claim, "an attempt that failed is simply repeated");
+        assert_eq!(at(&mut race, &Sight { selected: Some("n1"), ..FREE }, 112), Verdict::Mine);
+        assert_eq!(race, Race::default());
     }
 
     #[test]
     fn each_race_lost_doubles_the_delay_up_to_the_longest() {
-        let mut races = Contention::default();
+        let mut race = Race::default();
         let mut delays = Vec::new();
         for _ in 0..4 {
-            let Verdict::Compete { delay } = at(&mut races, &FREE, 0) else { panic!() };
+            let Verdict::Compete { delay } = at(&mut race, &FREE, 0) else { panic!() };
             delays.push(delay.as_secs());
-            races.lost(&claim());
+            race.lost();
         }
         assert_eq!(delays, [10, 30, 50, 50]);
         assert_eq!(delay(u32::MAX, &MANNERS, 0.0), MANNERS.max);
@@ -258,21 +250,22 @@ mod tests {
 
     #[test]
     fn where_there_was_no_room_it_is_looked_for_again() {
-        let mut races = Contention::default();
-        at(&mut races, &FREE, 0);
-        assert_eq!(at(&mut races, &FREE, 10), Verdict::Claim);
-        assert_eq!(races.no_room(&claim(), &MANNERS, seconds(10)), compete(45));
-        assert_eq!(at(&mut races, &FREE, 50), compete(5));
-        assert_eq!(at(&mut races, &FREE, 55), Verdict::Claim);
+        let mut race = Race::default();
+        at(&mut race, &FREE, 0);
+        assert_eq!(at(&mut race, &FREE, 10), Verdict::Claim);
+        race.no_room(&MANNERS, seconds(10));
+        assert_eq!(at(&mut race, &FREE, 10), compete(45));
+        assert_eq!(at(&mut race, &FREE, 50), compete(5));
+        assert_eq!(at(&mut race, &FREE, 55), Verdict::Claim);
     }
 
     #[test]
     fn a_claim_is_shown_with_the_other_node_that_has_it() {
-        let mut races = Contention::default();
-        at(&mut races, &FREE, 0);
-        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), None, Some(seconds(6)))]);
-        at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0);
-        assert_eq!(races.all(seconds(4)).collect::<Vec<_>>(), [(&claim(), Some("n2"), Some(seconds(86)))]);
+        let mut race = Race::default();
+        at(&mut race, &FREE, 0);
+        assert_eq!(race.row(seconds(4)), Some((&claim(), None, Some(seconds(6)))));
+        at(&mut race, &Sight { selected: Some("n2"), ..FREE }, 0);
+        assert_eq!(race.row(seconds(4)), Some((&claim(), Some("n2"), Some(seconds(86)))));
     }
 
     fn other(look_again: u64) -> Verdict {
@@ -288,29 +281,29 @@ mod tests {
             Sight { competes: false, ..held },
             Sight { in_reach: false, ..held },
         ] {
-            let mut races = Contention::default();
-            assert_eq!(at(&mut races, &held, 0), other(90), "{held:?}");
-            assert_eq!(at(&mut races, &held, 60), other(30));
-            assert_eq!(at(&mut races, &held, 90), Verdict::AskForHolder);
+            let mut race = Race::default();
+            assert_eq!(at(&mut race, &held, 0), other(90), "{held:?}");
+            assert_eq!(at(&mut race, &held, 60), other(30));
+            assert_eq!(at(&mut race, &held, 90), Verdict::AskForHolder);
             let there = Sight { holder: Some(Holder::There), ..held };
-            assert_eq!(at(&mut races, &there, 90), other(90), "all is well");
-            assert_eq!(at(&mut races, &held, 180), Verdict::AskForHolder);
+            assert_eq!(at(&mut race, &there, 90), other(90), "all is well");
+            assert_eq!(at(&mut race, &held, 180), Verdict::AskForHolder);
             let gone = Sight { holder: Some(Holder::Gone), ..held };
-            assert_eq!(at(&mut races, &gone, 180), Verdict::Free);
-            assert_eq!(at(&mut races, &held, 181), Verdict::AskForHolder, "the write failed: no other wait of so long");
+            assert_eq!(at(&mut race, &gone, 180), Verdict::Free);
+            assert_eq!(at(&mut race, &held, 181), Verdict::AskForHolder, "the write failed: no other wait of so long");
             let another = Sight { selected: Some("n3"), ..held };
-            assert_eq!(at(&mut races, &another, 182), other(90), "n3 was quicker");
+            assert_eq!(at(&mut race, &another, 182), other(90), "n3 was quicker");
         }
     }
 
     #[test]
     fn a_claim_that_was_freed_of_its_node_is_raced_for_like_any_other() {
-        let mut races = Contention::default();
-        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 0), other(90));
-        assert_eq!(at(&mut races, &FREE, 89), compete(10));
-        assert_eq!(at(&mut races, &Sight { selected: Some("n2"), ..FREE }, 90), other(90));
-        assert_eq!(at(&mut races, &Sight { immediate: false, ..FREE }, 91), Verdict::Ignore);
-        assert!(races.0.is_empty(), "its node is the scheduler's to choose");
+        let mut race = Race::default();
+        assert_eq!(at(&mut race, &Sight { selected: Some("n2"), ..FREE }, 0), other(90));
+        assert_eq!(at(&mut race, &FREE, 89), compete(10));
+        assert_eq!(at(&mut race, &Sight { selected: Some("n2"), ..FREE }, 90), other(90));
+        assert_eq!(at(&mut race, &Sight { immediate: false, ..FREE }, 91), Verdict::Ignore);
+        assert_eq!(race, Race::default(), "its node is the scheduler's to choose");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! where the nodes are.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,11 +11,11 @@ use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, Storage
 use crate::diagnostics::Cell;
 use crate::process::Rng;
 
-use super::contention::{Contention, Holder, Manners, Sight, Verdict};
+use super::contention::{Manners, Race};
 use super::reach::Place;
+use crate::roles::kit::Memory;
 use crate::roles::provisioner::capacity::NodeSegments;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
-use crate::roles::provisioner::claims::decide::waits_for_consumer;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::topology::{
     Cluster, DriverOnNode, NodeTopology, Registered, Requirement, Segment, TopologyError, TopologyInput,
@@ -28,7 +28,7 @@ pub enum Deployment {
     /// All of them: one daemon serves the cluster.
     Central(ClusterNodes),
     /// Those of one node, which has its own daemon.
-    Node(Box<LocalNode>),
+    Node(Arc<LocalNode>),
 }
 
 /// How the topology requirement of a claim's volume is built.
@@ -78,7 +78,8 @@ pub struct LocalNode {
     rules: TopologyRules,
     competes: bool,
     manners: Manners,
-    races: Mutex<Contention>,
+    /// What the term remembers of claims.
+    pub(super) races: Memory<Race>,
     origin: Instant,
     rng: Rng,
 }
@@ -97,7 +98,7 @@ impl LocalNode {
                 max: settings.max_delay,
                 poll: section.capacity.poll_interval,
             },
-            races: Mutex::default(),
+            races: Memory::default(),
             origin: now,
             rng,
         }
@@ -122,78 +123,38 @@ impl LocalNode {
         NodeSegments::Local { node: self.node.name.clone(), segment: self.place.clone() }
     }
 
-    fn races(&self) -> MutexGuard<'_, Contention> {
-        self.races.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether this daemon takes claims that no node was selected for.
+    pub(super) fn competes(&self) -> bool {
+        self.competes
     }
 
-    fn since(&self, now: Instant) -> Duration {
+    /// Time, from any fixed moment.
+    pub(super) fn since(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.origin)
     }
 
-    /// The topology requirement for a volume of the class.
-    pub fn requirement(
-        &self,
-        selected: Option<&str>,
-        class: &StorageClass,
-        claim: &str,
-    ) -> Result<Option<Requirement>, TopologyError> {
-        self.rules.requirement(&self.node, selected, class, claim)
-    }
-
-    /// Whether the class allows our node.
-    fn is_in_reach(&self, claim: &Claim, class: &StorageClass) -> bool {
-        class.allowed_topologies.is_empty()
-            || self.requirement(Some(&self.node.name), class, claim.key.name.name()).is_ok()
-    }
-
-    /// The contention's verdict on a claim `now`, without a change of state. `holder`: what the API said of the claim's
-    /// node.
-    pub fn verdict(
-        &self,
-        claim: &Claim,
-        class: Option<&StorageClass>,
-        holder: Option<&(String, Holder)>,
-        now: Instant,
-    ) -> Verdict {
-        let selected = claim.selected_node.as_ref();
-        let holder = holder.filter(|(node, _)| Some(node) == selected);
-        // If the class is missing, the daemon of the claim's node reports it. For a claim without a node, Kubernetes
-        // itself does.
-        let sight = Sight {
-            own: &self.node.name,
-            selected: selected.map(String::as_str),
-            immediate: class.is_some_and(|class| !waits_for_consumer(class)),
-            competes: self.competes,
-            in_reach: class.is_some_and(|class| self.is_in_reach(claim, class)),
-            holder: holder.map(|(_, found)| *found),
-        };
-        self.races().verdict(&claim.key, &sight, self.since(now))
-    }
-
-    /// Begins the wait before the next look at the claim.
-    pub fn begin_wait(&self, claim: &Claim, now: Instant) {
+    /// The contention after the wait before the next look at the claim has begun.
+    pub(super) fn begun(&self, race: &Race, claim: &Claim, now: Instant) -> Race {
+        let mut race = race.clone();
         let selected = claim.selected_node.as_deref();
-        self.races().begin(&claim.key, selected, &self.manners, self.since(now), self.rng.fraction());
+        race.begin(&claim.key, selected, &self.manners, self.since(now), self.rng.fraction());
+        race
     }
 
-    /// The driver has no room for the claim here: returns the time until the next look.
-    pub fn no_room(&self, claim: &ClaimKey, now: Instant) -> Duration {
-        let verdict = self.races().no_room(claim, &self.manners, self.since(now));
-        if let Verdict::Compete { delay } = verdict { delay } else { self.manners.poll }
-    }
-
-    /// Another node was faster.
-    pub fn lost(&self, claim: &ClaimKey) {
-        self.races().lost(claim);
+    /// The contention after the driver had no room for the claim here.
+    pub(super) fn without_room(&self, race: &Race, now: Instant) -> Race {
+        let mut race = race.clone();
+        race.no_room(&self.manners, self.since(now));
+        race
     }
 
     /// The claims that this node may take, and the claims that other nodes own: each with that node and the seconds
     /// until the next look.
     pub fn rows(&self, now: Instant) -> Vec<Vec<Cell>> {
-        let row = |(claim, node, wait): (&ClaimKey, Option<&str>, Option<Duration>)| {
-            vec![claim.to_string().into(), node.into(), wait.into()]
-        };
-        self.races().all(self.since(now)).map(row).collect()
+        let now = self.since(now);
+        self.races.collect(|race| {
+            race.row(now).map(|(claim, node, wait)| vec![claim.to_string().into(), node.into(), wait.into()])
+        })
     }
 }
 
@@ -204,7 +165,7 @@ impl Deployment {
     }
 
     /// This node, with one daemon per node.
-    pub fn local(&self) -> Option<&LocalNode> {
+    pub fn local(&self) -> Option<&Arc<LocalNode>> {
         match self {
             Self::Central(_) => None,
             Self::Node(local) => Some(local),
@@ -213,7 +174,7 @@ impl Deployment {
 
     /// The name of this node, with one daemon per node.
     pub fn node(&self) -> Option<&str> {
-        self.local().map(LocalNode::name)
+        self.local().map(|local| local.name())
     }
 
     /// Whether the claim is for this daemon.
@@ -229,7 +190,7 @@ impl Deployment {
     /// The claim is settled or gone: drops its contention.
     pub fn forget(&self, claim: &ClaimKey) {
         if let Self::Node(local) = self {
-            local.races().forget(claim);
+            local.races.forget(&claim.uid);
         }
     }
 
@@ -252,7 +213,7 @@ impl Deployment {
     ) -> Result<Option<Requirement>, TopologyError> {
         match self {
             Self::Central(nodes) => nodes.rules.requirement(nodes, selected, class, claim),
-            Self::Node(local) => local.requirement(selected, class, claim),
+            Self::Node(local) => local.rules.requirement(&local.node, selected, class, claim),
         }
     }
 }

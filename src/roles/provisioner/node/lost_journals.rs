@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use super::reach::Place;
-use crate::cluster::{ApiError, Node, ObjectName, PersistentVolume};
+use crate::cluster::{Api, ApiError, Node, ObjectName, PersistentVolume};
 use crate::journal::{self, LostEntry};
 use crate::process::ErrorChain;
 use crate::roles::provisioner::claims::entry::Entry;
@@ -23,13 +23,14 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 impl Context {
     /// Clears the journal of a node that is gone. A node that the API has is not gone, whatever the cache says.
     pub(super) async fn node_is_gone(&self, node: &str) {
-        if let Err(error) = self.clear_lost_journal(node).await {
+        let cleared = self.scope.beside(async |api| self.clear_lost_journal(&api, node).await).await;
+        if let Ok(Err(error)) = cleared {
             warn!(node, error = %ErrorChain(&error), "cannot clear the journal of a node that is gone");
         }
     }
 
-    async fn clear_lost_journal(&self, node: &str) -> Result<(), ApiError> {
-        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+    async fn clear_lost_journal(&self, api: &Api, node: &str) -> Result<(), ApiError> {
+        let Some(namespace) = &self.journal_namespace else { return Ok(()) };
         if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_some() {
             self.lost_nodes.put(node, Vec::new());
             return Ok(());
@@ -66,7 +67,8 @@ impl Context {
     /// reported.
     pub(in crate::roles::provisioner) async fn clear_lost_journals(&self) {
         loop {
-            if let Err(error) = self.look_for_lost_nodes().await {
+            let looked = self.scope.beside(async |api| self.look_for_lost_nodes(&api).await).await;
+            if let Ok(Err(error)) = looked {
                 warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
             }
             let wait = if self.lost_nodes.is_empty() { LOOK } else { LOOK_AGAIN };
@@ -75,8 +77,8 @@ impl Context {
         }
     }
 
-    async fn look_for_lost_nodes(&self) -> Result<(), ApiError> {
-        let (Some(namespace), Ok(api)) = (&self.journal_namespace, self.scope.api.use_now()) else { return Ok(()) };
+    async fn look_for_lost_nodes(&self, api: &Api) -> Result<(), ApiError> {
+        let Some(namespace) = &self.journal_namespace else { return Ok(()) };
         let nodes = journal::nodes(api, namespace, &self.rules.driver).await?;
         self.lost_nodes.retain(&nodes);
         for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
