@@ -79,7 +79,7 @@ impl Reconcile for Attachments {
         progress.has_answer()
     }
 
-    fn intend(memory: &mut progress::Memory, step: &Step) {
+    fn intend(memory: &mut progress::Memory, _: &Objects, step: &Step) {
         if matches!(step, Step::Publish(_)) {
             memory.publishes();
         }

@@ -116,7 +116,7 @@ fn events(first: &Objects, kind: EventKind, reason: &'static str, text: &str) ->
         uid: claim.uid.clone().unwrap_or_default(),
     });
     let targets = [EventTarget::of(first.object.as_ref())].into_iter().chain(claim);
-    targets.map(|on| Telling::Event { on, kind, reason, note: text.to_owned() }).collect()
+    targets.map(|on| Telling::Event { on, kind, reason: reason.into(), note: text.to_owned() }).collect()
 }
 
 fn labels(first: &Objects) -> Labels {

@@ -98,6 +98,11 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Reads the caches and what is remembered. It decides nothing. `None`: there is nothing to do, and the key is forgotten.
     fn view(&self, key: &Self::Key) -> Option<Self::View>;
 
+    /// The same within an attempt. What that has read for itself may say which facts are needed.
+    fn view_within(&self, key: &Self::Key, _progress: &Self::Progress) -> Option<Self::View> {
+        self.view(key)
+    }
+
     /// Whether the object is there still, under the name that the key has.
     fn is_there(&self, key: &Self::Key, uid: &str) -> bool;
 
@@ -138,6 +143,12 @@ pub trait Reconcile: Send + Sync + 'static {
         false
     }
 
+    /// Whether that answer is lost with the attempt. Then its write is tried again at once if the API is busy, because an attempt that
+    /// gives up has to ask the driver again.
+    fn loses_answer(progress: &Self::Progress) -> bool {
+        Self::has_answer(progress)
+    }
+
     /// Whether a change that comes from now on wakes the key again, although the attempt still views: what it does by now is to record why
     /// it will fail.
     fn keeps_changes(_progress: &Self::Progress) -> bool {
@@ -145,7 +156,7 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 
     /// What must be remembered before the step begins.
-    fn intend(_memory: &mut Self::Memory, _step: &Self::Step) {}
+    fn intend(_memory: &mut Self::Memory, _view: &Self::View, _step: &Self::Step) {}
 
     /// Does one step: one verb of [`Io`].
     fn perform(
@@ -240,7 +251,8 @@ impl<R: Reconcile> Attempt<'_, R> {
             if self.failure.is_none() && !R::keeps_changes(&self.progress) {
                 ticket.observes();
             }
-            let now = self.reconciler.view(ticket.key()).filter(|now| R::is_about(&self.first, now));
+            let now =
+                self.reconciler.view_within(ticket.key(), &self.progress).filter(|now| R::is_about(&self.first, now));
             let Some(view) = now else { return Ok(()) };
             let steps = match R::next_step(&view, &self.progress) {
                 Next::Done => return Ok(()),
@@ -269,7 +281,8 @@ impl<R: Reconcile> Attempt<'_, R> {
                 }
             }
             let mut stopped = None;
-            for answer in self.perform(steps, &view, ticket, (patience, has_answer)).await {
+            let is_lost = has_answer && R::loses_answer(&self.progress);
+            for answer in self.perform(steps, &view, ticket, (patience, is_lost)).await {
                 match answer {
                     Ok(answer) => self.apply(&view, answer, ticket),
                     // Of several the first counts.
@@ -299,7 +312,7 @@ impl<R: Reconcile> Attempt<'_, R> {
         let (reconciler, progress) = (self.reconciler, &self.progress);
         reconciler.memory().change(R::uid(&self.first), |memory| {
             for step in &steps {
-                R::intend(memory, step);
+                R::intend(memory, view, step);
             }
         });
         let (scope, ticket) = (reconciler.scope(), Mutex::new(ticket));

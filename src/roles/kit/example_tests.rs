@@ -245,7 +245,7 @@ impl Reconcile for Confirmer {
                 warn!(why, "the driver does not have the volume");
                 let on = EventTarget::of(first.volume.as_ref());
                 let note = format!("the driver does not have the volume: {why}");
-                vec![Telling::Event { on, kind: EventKind::Warning, reason: "VolumeNotConfirmed", note }]
+                vec![Telling::Event { on, kind: EventKind::Warning, reason: "VolumeNotConfirmed".into(), note }]
             }
             (End::Failed(error), _) => {
                 log_failure!(run, error, {}, "cannot confirm the volume");

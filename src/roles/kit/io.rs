@@ -3,12 +3,15 @@
 //! `Io` alone takes the clients of the term, so nothing is written after it. It alone writes to the caches: what the API answers is in them
 //! before the next decision. And it alone reads again after a 404, a 409 or a 422, so no role concludes anything from an old view.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tracing::debug;
+
+use futures::FutureExt as _;
 
 use crate::cluster::{Api, ApiError, Cached, ObjectName, Patch, SecretRef};
 use crate::csi::{Client, RpcError};
@@ -17,7 +20,7 @@ use crate::process::ErrorChain;
 use crate::queue::{Key, Ticket};
 
 use super::failure::{AttemptError, NoTurn, Op, OpError, Reason, Stop};
-use super::freshness::{Freshness, catch_up, compare, lacks, read_again};
+use super::freshness::{Freshness, catch_up, compare, lacks, look_up, read_again};
 use super::locks::Patience;
 use super::scope::TermScope;
 use super::secrets::{self, Secret, SecretFailure};
@@ -26,7 +29,7 @@ use super::store::Store;
 /// Reads an object again whose cached version was old.
 pub const REFRESH: Op = Op("cannot read the object again after a conflict");
 /// Reads an object before the driver is called for it.
-const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
+pub const CONFIRM: Op = Op("cannot read the object to confirm it before the driver is asked");
 
 /// How often one attempt reads its objects again because a precondition failed. After that it conflicts with another
 /// writer too often, and backs off.
@@ -99,13 +102,21 @@ impl<'a, K: Key> Io<'a, K> {
         }
     }
 
-    /// Waits for something that is no request and no call. Meanwhile another key has the worker.
+    /// An `Io` for one request beside the call that this step is making: for what the call rests on, and somebody may take away.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self::of(self.shared)
+    }
+
+    /// Waits for something that is no request and no call. Meanwhile another key has the worker, unless it has happened already.
     pub async fn wait<T, R: Reason>(&self, event: impl Future<Output = T>) -> Result<T, Stop<R>> {
         let Shared { scope, ticket, patience, .. } = self.shared;
         let mut ticket = ticket.lock().await;
-        let happened = match patience {
-            Patience::UntilOver => ticket.park(scope.term.unless_over(event)).await?,
-            Patience::UntilLost => ticket.park(scope.term.until_lost(event)).await?,
+        let mut event = pin!(event);
+        let happened = match (event.as_mut().now_or_never(), patience) {
+            (Some(happened), _) => happened,
+            (None, Patience::UntilOver) => ticket.park(scope.term.unless_over(event)).await?,
+            (None, Patience::UntilLost) => ticket.park(scope.term.until_lost(event)).await?,
         };
         self.is_done().await;
         Ok(happened)
@@ -118,13 +129,13 @@ impl<'a, K: Key> Io<'a, K> {
 
     /// Waits until the store has every object that is older than `seen`, which may have come in an answer before the watch got as far.
     pub async fn catch_up<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T) -> Result<(), Stop<R>> {
-        let api = self.api()?;
+        let api = &self.api_of(store)?;
         Ok(self.wait(catch_up(api, store.cache(), seen)).await?.map_err(|error| CONFIRM.failed(error))?)
     }
 
     /// Reads an object that the store has, so that the store has [confirmed](Store::is_confirmed) it.
     pub async fn confirm<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T) -> Result<Confirmed, Stop<R>> {
-        let found = self.api()?.get_opt::<T>(&ObjectName::of(seen)).await;
+        let found = self.api_of(store)?.get_opt::<T>(&ObjectName::of(seen)).await;
         self.is_done().await;
         let Some(found) = found.map_err(|error| CONFIRM.failed(error))? else { return Ok(Confirmed::NotFound) };
         if found.meta().uid != seen.meta().uid {
@@ -153,8 +164,8 @@ impl<'a, K: Key> Io<'a, K> {
         seen: &T,
         reason: impl Into<Stop<R>>,
     ) -> Stop<R> {
-        let stop = match self.api() {
-            Ok(api) => match read_again(api, store.cache(), seen).await {
+        let stop = match self.api_of(store) {
+            Ok(api) => match read_again(&api, store.cache(), seen).await {
                 Ok(Freshness::Newer) => Stop::LookAgain,
                 _ => reason.into(),
             },
@@ -176,6 +187,38 @@ impl<'a, K: Key> Io<'a, K> {
         let created = self.api()?.create::<T>(name, body).await;
         self.is_done().await;
         Ok(created.map_err(|error| op.failed(error))?)
+    }
+
+    /// The same of a kind that a store watches, in the version in which it does.
+    pub async fn look_up<T: Cached, R: Reason>(
+        &self,
+        store: &Store<T>,
+        name: &ObjectName,
+        op: Op,
+    ) -> Result<Option<T>, Stop<R>> {
+        let found = look_up(self.api()?, store.cache(), name).await;
+        self.is_done().await;
+        Ok(found.map_err(|error| op.failed(error))?)
+    }
+
+    /// Reads all objects of a kind, of which the store may watch only some.
+    pub async fn list<T: Cached, R: Reason>(&self, store: &Store<T>, op: Op) -> Result<Vec<T>, Stop<R>> {
+        let found = self.api_of(store)?.list::<T>(None, None).await;
+        self.is_done().await;
+        Ok(found.map_err(|error| op.failed(error))?)
+    }
+
+    /// Reads from the API's history how an object was in the end that `seen` shows as it was before. `None`: the API no longer says.
+    pub async fn history<T: Cached, R: Reason>(
+        &self,
+        store: &Store<T>,
+        seen: &T,
+        op: Op,
+    ) -> Result<Option<T>, Stop<R>> {
+        let since = seen.meta().resource_version.clone().unwrap_or_default();
+        let last = self.api_of(store)?.last_state::<T>(&ObjectName::of(seen), &seen.meta().uid, &since).await;
+        self.is_done().await;
+        Ok(last.map_err(|error| op.failed(error))?)
     }
 
     /// Reads a Secret.
@@ -205,7 +248,7 @@ impl<'a, K: Key> Io<'a, K> {
 
     /// Deletes the object that `seen` shows, whatever else has changed in it.
     pub async fn delete<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T, op: Op) -> Result<Written, Stop<R>> {
-        let end = match self.api()?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await {
+        let end = match self.api_of(store)?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await {
             Ok(Some(left)) => Ok(Self::written(store, left)),
             Ok(None) => {
                 store.doubt(seen);
@@ -232,6 +275,11 @@ impl<'a, K: Key> Io<'a, K> {
         self.shared.scope.api.use_now()
     }
 
+    /// The API, in the version in which the store's kind is read.
+    fn api_of<T: Cached>(&self, store: &Store<T>) -> Result<Api, TermOver> {
+        Ok(self.api()?.in_version_of(store.cache()))
+    }
+
     async fn try_to_write<T: Cached>(
         &self,
         store: &Store<T>,
@@ -241,7 +289,7 @@ impl<'a, K: Key> Io<'a, K> {
         let name = ObjectName::of(seen);
         for tries in 0.. {
             let turn = self.shared.scope.write_turn(store.cache(), seen).await?;
-            let api = self.api()?;
+            let api = self.api_of(store)?;
             let error = match part {
                 Part::Object => api.patch::<T>(&name, patch).await,
                 Part::Status => api.patch_status::<T>(&name, patch).await,
@@ -285,7 +333,7 @@ impl<'a, K: Key> Io<'a, K> {
             return Err(failure.into());
         }
         debug!(error = failure.message(), "a precondition failed: reading again");
-        match read_again(self.api()?, store.cache(), seen).await.map_err(|error| REFRESH.failed(error))? {
+        match read_again(&self.api_of(store)?, store.cache(), seen).await.map_err(|error| REFRESH.failed(error))? {
             Freshness::Newer => Err(Stop::LookAgain),
             // The 404 of the write was wrong: the API has the object.
             Freshness::Same if failure.says_not_found() => Err(Stop::LookAgain),

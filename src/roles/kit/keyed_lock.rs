@@ -56,6 +56,12 @@ impl KeyedLock<String> {
         held.lock_all(&self.locks, keys, term, Patience::UntilOver, ticket).await?;
         Ok(held)
     }
+
+    /// Locks all of `keys`, which are in their order, until the returned guards are dropped. No other task waits for what this one
+    /// holds while this one waits.
+    pub async fn acquire_all(&self, keys: &[String]) -> HeldLocks {
+        HeldLocks::of_all(&self.locks, keys).await
+    }
 }
 
 #[cfg(test)]

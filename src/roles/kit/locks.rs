@@ -143,6 +143,38 @@ impl HeldLocks {
         self.has(volume)
     }
 
+    /// Locks several volumes, named in their order, until the returned guards are dropped. None of them is held while the attempt waits
+    /// for another.
+    ///
+    /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and joins no line for a moment.
+    /// Otherwise three attempts that wait for the same two volumes keep each other waiting for ever: an unlocked volume goes to the next
+    /// in its line, so both are never free at once.
+    pub async fn of_all(locks: &VolumeLocks, volumes: &[String]) -> Self {
+        let (mut held, mut has_had_turn) = (Self::default(), false);
+        loop {
+            let is_busy = |volume: &&String| {
+                let is_taken = !held.has(volume);
+                let lock = if is_taken { locks.try_acquire(volume) } else { None };
+                let is_busy = is_taken && lock.is_none();
+                held.0.extend(lock.map(GroupLock::from));
+                is_busy
+            };
+            let Some(busy) = volumes.iter().find(is_busy) else { return held };
+            held.release();
+            if has_had_turn {
+                tokio::time::sleep(PAUSE).await;
+            } else {
+                held.0.push(locks.acquire(busy).await.into());
+            }
+            has_had_turn = !has_had_turn;
+        }
+    }
+
+    /// Locks a volume if nobody holds or awaits it.
+    pub fn try_of(locks: &VolumeLocks, volume: &str) -> Option<Self> {
+        Some(Self(vec![locks.try_acquire(volume)?.into()]))
+    }
+
     fn keep(&mut self, (one, other): (VolumeLock, Option<VolumeLock>)) {
         self.0.push(one.into());
         self.0.extend(other.map(GroupLock::from));

@@ -13,6 +13,11 @@ pub trait Remembered: Default + PartialEq + Send + 'static {
     fn group(&self) -> Option<&'static str> {
         None
     }
+
+    /// A second group in which it counts besides: `unanswered` of the snapshots.
+    fn second_group(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 impl Remembered for () {}
@@ -54,9 +59,10 @@ impl<M: Remembered> Memory<M> {
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut M) -> T) -> T {
         let mut inner = self.lock();
         let mut value = inner.by_uid.remove(uid).unwrap_or_default();
-        let before = value.group();
+        let before = (value.group(), value.second_group());
         let result = change(&mut value);
-        inner.moved(before, value.group());
+        inner.moved(before.0, value.group());
+        inner.moved(before.1, value.second_group());
         if value != M::default() {
             inner.by_uid.insert(uid.to_owned(), value);
         }

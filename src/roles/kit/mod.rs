@@ -4,7 +4,8 @@
 //! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
-//! Io            the verbs: wait, wait_listed, catch_up, confirm, lacks, unless_newer, get, secret, create, write, delete, call
+//! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, create, write,
+//!               delete, call
 //! Store         a kind's cache, with what the API has confirmed of it during the term
 //! Memory        what a term remembers of each object, all of which can be lost
 //! Telling       what people and metrics are told, as values
@@ -37,8 +38,14 @@
 //! - Attempts of a `group` hold a volume's lock together. The resizer's size and class need that with drivers that merge both calls. They
 //!   are two keys of one reconciler, not two due times in one memory: so each has its back-off, its row and its epoch from the queue.
 //! - What is not in the caches, and what no key is about, is the role's: an object that it has created is remembered until the watch shows
-//!   it, because no cache takes an object from an answer; and a task that looks for something now and then has the API by `beside`.
+//!   it, because no cache takes an object from an answer; and a task that looks for something now and then has the API by `in_task`.
 //! - A stage before the work on a key ([`Admit`]) is a reconciler like others. If it admits the key, the work begins with the same ticket.
+//! - A step may wait for several locks at once, and for a place in a line before them: a group of snapshots needs all of its volumes. So
+//!   they are waited for by `wait`, and kept in the attempt's progress until the call is over, over the steps that come between.
+//! - Beside a call, requests may be made (`beside`): somebody may take away what the call rests on, which only a write puts back.
+//! - An answer that the term remembers needs no haste (`loses_answer`): a write that fails is tried again by the next attempt.
+//! - `intend` sees the view: the object may be gone when the answer to its call comes, and is kept from then on as it was.
+//! - `view_within` sees the progress: what an attempt has read for itself says which facts of other objects count.
 //!
 //! The attacher, the resizer, and the provisioner's deletions, data sources, capacity and nodes have this shape. The others have
 //! [`Reconciler`], its forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each

@@ -94,7 +94,7 @@ impl TermScope {
     }
 
     /// Does work at the API that belongs to no object's attempt: a task of the term looks for something, or clears it away.
-    pub async fn beside<T, F>(&self, work: impl FnOnce(Api) -> F) -> Result<T, TermOver>
+    pub async fn in_task<T, F>(&self, work: impl FnOnce(Api) -> F) -> Result<T, TermOver>
     where
         F: Future<Output = T>,
     {

@@ -1,5 +1,6 @@
 //! What is told of an attempt, as values: Events, figures, and rows of the status page.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::cluster::{EventKind, EventTarget};
@@ -21,7 +22,7 @@ pub enum Telling {
         /// Normal or Warning.
         kind: EventKind,
         /// Its reason.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         /// Its text.
         note: String,
     },
@@ -39,7 +40,7 @@ pub(super) fn tell<K: Key>(telling: Telling, scope: &TermScope, ticket: &Ticket<
         labels.iter().map(|(name, value)| (*name, value.as_str())).collect()
     }
     match telling {
-        Telling::Event { on, kind, reason, note } => scope.event(&on, kind, reason, &note),
+        Telling::Event { on, kind, reason, note } => scope.event(&on, kind, &reason, &note),
         Telling::Count(metric, labels) => scope.meter.counter(metric, &borrowed(&labels)).increment(1),
         Telling::Took(metric, labels, took) => {
             scope.meter.histogram(metric, &borrowed(&labels)).record(took.as_secs_f64());

@@ -78,7 +78,7 @@ impl Reconcile for Changes {
         progress.refused.is_some()
     }
 
-    fn intend(memory: &mut progress::Memory, step: &Step) {
+    fn intend(memory: &mut progress::Memory, _: &View, step: &Step) {
         memory.intends(step);
     }
 

@@ -156,7 +156,7 @@ fn event(view: &View, (kind, reason): (EventKind, &'static str), note: String, i
         EventsMode::None => false,
     };
     let on = EventTarget::of(view.claim.as_ref());
-    if is_due { vec![Telling::Event { on, kind, reason, note }] } else { Vec::new() }
+    if is_due { vec![Telling::Event { on, kind, reason: reason.into(), note }] } else { Vec::new() }
 }
 
 /// The text of csi-resizer for a volume that is in use.

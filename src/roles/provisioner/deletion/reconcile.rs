@@ -98,7 +98,7 @@ impl Reconcile for Deletions {
     }
 
     /// It does not wait any more. If it has to, [`Step::Wait`] says so again.
-    fn intend(memory: &mut progress::Memory, _: &Step) {
+    fn intend(memory: &mut progress::Memory, _: &View, _: &Step) {
         memory.waits = None;
     }
 

@@ -35,7 +35,7 @@ pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, DeleteReason
             let event = first.rules.has_events.then(|| Telling::Event {
                 on: EventTarget::of(first.volume.as_ref()),
                 kind: EventKind::Warning,
-                reason: "VolumeFailedDelete",
+                reason: "VolumeFailedDelete".into(),
                 note: error.message(),
             });
             event.into_iter().chain([Telling::Count(&metrics::DELETE_FAILED, labels)]).collect()

@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(300);
 impl Context {
     /// Clears the journal of a node that is gone. A node that the API has is not gone, whatever the cache says.
     pub(super) async fn node_is_gone(&self, node: &str) {
-        let cleared = self.scope.beside(async |api| self.clear_lost_journal(&api, node).await).await;
+        let cleared = self.scope.in_task(async |api| self.clear_lost_journal(&api, node).await).await;
         if let Ok(Err(error)) = cleared {
             warn!(node, error = %ErrorChain(&error), "cannot clear the journal of a node that is gone");
         }
@@ -67,7 +67,7 @@ impl Context {
     /// reported.
     pub(in crate::roles::provisioner) async fn clear_lost_journals(&self) {
         loop {
-            let looked = self.scope.beside(async |api| self.look_for_lost_nodes(&api).await).await;
+            let looked = self.scope.in_task(async |api| self.look_for_lost_nodes(&api).await).await;
             if let Ok(Err(error)) = looked {
                 warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
             }

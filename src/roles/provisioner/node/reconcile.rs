@@ -168,7 +168,7 @@ impl Reconcile for NodeAdmission {
         let is_nobodys = first.claim.selected_node.is_none() || error.is_of(BECOME_OWNER);
         let (on, note) = (EventTarget::of(first.claim.object.as_ref()), error.message());
         let note = format!("failed to provision volume: {note}");
-        let event = Telling::Event { on, kind: EventKind::Warning, reason: "ProvisioningFailed", note };
+        let event = Telling::Event { on, kind: EventKind::Warning, reason: "ProvisioningFailed".into(), note };
         Some(event).filter(|_| is_nobodys && first.has_events).into_iter().collect()
     }
 }
