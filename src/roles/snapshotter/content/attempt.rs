@@ -13,21 +13,7 @@ use super::error::ContentError;
 use super::found::Found;
 use super::needed::Ownership;
 
-/// What is done for a content: the label of metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    /// The snapshot is taken.
-    Create,
-    /// A snapshot that exists is looked at until it is ready to use.
-    Ready,
-    /// The snapshot is deleted.
-    Delete,
-}
-
-impl Operation {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Create, Self::Ready, Self::Delete];
-}
+pub use super::record::operation::Operation;
 
 /// How a content ended that was removed by force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,18 +2,13 @@
 //! `group` beside this module have what each has of its own.
 //!
 //! ```text
-//! kind.rs        what tells kinds of contents apart: pure   found.rs     what the driver describes: pure
-//! facts.rs       what a content says: pure                  request.rs   name and parameters of the request: pure
-//! decide.rs      the decision table: pure                   intent.rs    the request, durable in an annotation: pure
-//!   create.rs, look_up.rs, delete.rs, orphan.rs: its rows   status.rs    what of an answer changes the status: pure
-//! predicates.rs  which change wakes a content: pure         writes.rs    the patches of metadata: pure
-//! texts.rs       what users read: pure                      error.rs     the reasons, and the requests that may fail
-//! attempt.rs     what one attempt knows: pure               memory.rs    what a term remembers
+//! record/        what stands on a content: pure           texts.rs      what users read: pure
+//! decide.rs      the decision table: pure                 attempt.rs    what one attempt knows: pure
+//!   create.rs, look_up.rs, delete.rs, orphan.rs: its rows memory.rs     what a term remembers
+//! predicates.rs  which change wakes a content: pure       leftovers.rs  snapshots that a refusal may have left over
 //! perform.rs, objects.rs, call.rs   the steps' I/O          reconcile.rs, triggers.rs, report.rs, waiting.rs
-//! leftovers.rs   snapshots that a refusal may have left over
 //! elsewhere.rs   the contents that the daemon of a node does not watch
-//! across.rs      what groups and the contents of their snapshots mean for each other: pure
-//! keepers.rs     who needs a snapshot of a group            needed.rs    what people are told of it: pure
+//! keepers.rs     who needs a snapshot of a group
 //! ```
 //!
 //! # A step is data, as far as that helps
@@ -40,7 +35,6 @@
 //!   write for a wipe, and put the mark back.
 //! - **Reports are made where an attempt ends**, and are no values: they need the ticket's count of failures and what was told before.
 
-pub mod across;
 pub mod attempt;
 pub mod call;
 pub mod context;
@@ -48,31 +42,24 @@ mod create;
 pub mod decide;
 mod delete;
 pub mod elsewhere;
-pub mod error;
-pub mod facts;
-#[cfg(test)]
-mod fixtures;
-pub mod found;
-pub mod intent;
 mod keepers;
-pub mod kind;
 mod leftovers;
 pub mod look_up;
 pub mod memory;
-pub mod needed;
 mod objects;
 mod orphan;
 mod perform;
 pub mod predicates;
 pub(super) mod reconcile;
+pub mod record;
 mod report;
-pub mod request;
-pub mod status;
 #[cfg(test)]
 mod tables;
 pub mod texts;
 pub(super) mod triggers;
-pub mod unknown;
 pub mod view;
 pub mod waiting;
-pub mod writes;
+
+#[cfg(test)]
+use record::fixtures;
+pub use record::{across, error, facts, found, intent, kind, needed, request, status, unknown, writes};

@@ -4,12 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::Object as _;
-
-use super::error::InvalidSnapshot;
-use super::facts::{self, ClassView};
-use super::intent::{self, Intent, IntentClass};
-use super::kind::{Class, Content};
 use crate::roles::snapshotter::names;
+
+use super::intent::{Intent, IntentClass};
+use super::kind::{Class, Content};
+use super::{error::InvalidSnapshot, facts, facts::ClassView, intent};
 
 /// The keys of a class that are not the driver's begin with this.
 const RESERVED: &str = "csi.storage.k8s.io/";

@@ -11,16 +11,16 @@ use crate::roles::snapshotter::names;
 use super::kind::Content;
 use super::request::{Asked, NameRule, Request, RequestRules};
 
-pub(super) const CLASSES: &str = <VolumeSnapshotContent as Content>::NAMES.classes;
-pub(super) const DRIVER: &str = "demo.csi.example.com";
-pub(super) const SNAPSHOT_UID: &str = "123e4567-e89b-12d3-a456-426614174000";
-pub(super) const FIN: &str = names::FINALIZER_BOUND_CONTENT;
-pub(super) const MARK: &str = names::ANNOTATION_SNAPSHOT_BEING_CREATED;
-pub(super) const BDEL: &str = names::ANNOTATION_SNAPSHOT_BEING_DELETED;
-pub(super) const INTENT: &str = names::ANNOTATION_SNAPSHOTTING;
+pub(in crate::roles::snapshotter) const CLASSES: &str = <VolumeSnapshotContent as Content>::NAMES.classes;
+pub(in crate::roles::snapshotter) const DRIVER: &str = "demo.csi.example.com";
+pub(in crate::roles::snapshotter) const SNAPSHOT_UID: &str = "123e4567-e89b-12d3-a456-426614174000";
+pub(in crate::roles::snapshotter) const FIN: &str = names::FINALIZER_BOUND_CONTENT;
+pub(in crate::roles::snapshotter) const MARK: &str = names::ANNOTATION_SNAPSHOT_BEING_CREATED;
+pub(in crate::roles::snapshotter) const BDEL: &str = names::ANNOTATION_SNAPSHOT_BEING_DELETED;
+pub(in crate::roles::snapshotter) const INTENT: &str = names::ANNOTATION_SNAPSHOTTING;
 
 /// A content of volume vol-1 that has its finalizer and was not begun, changed by `patch`.
-pub(super) fn content_value(patch: Value) -> Value {
+pub(in crate::roles::snapshotter) fn content_value(patch: Value) -> Value {
     let base = json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
         "metadata": { "name": "content-1", "uid": "content-uid", "resourceVersion": "7", "finalizers": [FIN],
@@ -33,7 +33,7 @@ pub(super) fn content_value(patch: Value) -> Value {
 }
 
 /// The same as a cache holds it.
-pub(super) fn content(patch: Value) -> VolumeSnapshotContent {
+pub(in crate::roles::snapshotter) fn content(patch: Value) -> VolumeSnapshotContent {
     of(content_value(patch))
 }
 
@@ -44,7 +44,7 @@ fn of(value: Value) -> VolumeSnapshotContent {
 }
 
 /// The same, cut and not ready.
-pub(super) fn cut(patch: Value) -> VolumeSnapshotContent {
+pub(in crate::roles::snapshotter) fn cut(patch: Value) -> VolumeSnapshotContent {
     of(merged(content_value(cut_status()), patch))
 }
 
@@ -53,24 +53,24 @@ fn cut_status() -> Value {
 }
 
 /// The same, ready.
-pub(super) fn ready(patch: Value) -> VolumeSnapshotContent {
+pub(in crate::roles::snapshotter) fn ready(patch: Value) -> VolumeSnapshotContent {
     of(merged(merged(content_value(cut_status()), json!({ "status": { "readyToUse": true } })), patch))
 }
 
 /// A content that was begun, and has no answer.
-pub(super) fn marked(patch: Value) -> VolumeSnapshotContent {
+pub(in crate::roles::snapshotter) fn marked(patch: Value) -> VolumeSnapshotContent {
     let annotations = json!({ MARK: "yes", INTENT: asked().intent });
     content(merged(json!({ "metadata": { "annotations": annotations } }), patch))
 }
 
 /// A content of a snapshot that was there before it.
-pub(super) fn given(patch: Value) -> VolumeSnapshotContent {
+pub(in crate::roles::snapshotter) fn given(patch: Value) -> VolumeSnapshotContent {
     let source = json!({ "volumeHandle": null, "snapshotHandle": "old-1" });
     content(merged(json!({ "spec": { "source": source } }), patch))
 }
 
 /// Our class "fast", changed by `patch`.
-pub(super) fn class(patch: Value) -> VolumeSnapshotClass {
+pub(in crate::roles::snapshotter) fn class(patch: Value) -> VolumeSnapshotClass {
     let base = json!({ "metadata": { "name": "fast", "uid": "class-uid" }, "driver": DRIVER,
         "deletionPolicy": "Delete", "parameters": { "tier": "1" } });
     let mut class: VolumeSnapshotClass = serde_json::from_value(merged(base, patch)).unwrap();
@@ -78,13 +78,13 @@ pub(super) fn class(patch: Value) -> VolumeSnapshotClass {
     class
 }
 
-pub(super) fn request_rules() -> RequestRules {
+pub(in crate::roles::snapshotter) fn request_rules() -> RequestRules {
     let names = NameRule { prefix: "snapshot".into(), uuid_length: None };
     RequestRules { driver: DRIVER.into(), names, extra_metadata: false }
 }
 
 /// What is asked for [`content`] with [`class`].
-pub(super) fn asked() -> Asked {
+pub(in crate::roles::snapshotter) fn asked() -> Asked {
     let name = format!("snapshot-{SNAPSHOT_UID}");
     let parameters = BTreeMap::from([("tier".to_owned(), "1".to_owned())]);
     let class = super::intent::IntentClass { name: "fast".into(), uid: "class-uid".into() };

@@ -9,8 +9,7 @@ use crate::cluster::patch::{add, escaped, remove, test};
 use crate::cluster::{Meta, Patch};
 use crate::roles::snapshotter::names;
 
-use super::facts;
-use super::kind::Content;
+use super::{facts, kind::Content};
 
 const FINALIZERS: &str = "/metadata/finalizers";
 const ANNOTATIONS: &str = "/metadata/annotations";

@@ -10,9 +10,7 @@ use crate::cluster::patch::{MESSAGE_LIMIT, add, remove, test, truncate_message};
 use crate::cluster::{Patch, SnapshotError};
 use crate::roles::kit::report::gist;
 
-use super::facts;
-use super::found::Found;
-use super::kind::Content;
+use super::{facts, found::Found, kind::Content};
 
 const STATUS: &str = "/status";
 

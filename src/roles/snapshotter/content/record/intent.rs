@@ -16,8 +16,7 @@ use thiserror::Error;
 
 use crate::roles::snapshotter::names;
 
-use super::facts;
-use super::kind::Content;
+use super::{facts, kind::Content};
 
 /// The version that this program writes and understands.
 const VERSION: u32 = 1;
@@ -158,8 +157,8 @@ pub fn read(content: &impl Content, driver: &str) -> Result<Option<Intent>, Inte
     Ok(Some(intent))
 }
 
-/// Whether the content is a copy of another one: the request on it, or the uid, was written for that one. So its snapshot is whoever's the other one
-/// is, and neither taken nor deleted for the copy. A content that names a snapshot of its own accord is whole without a request.
+/// Whether the content is a copy of another one: the request on it, or the uid, was written for that one. The snapshot belongs to the
+/// original, so it is neither taken nor deleted for the copy. A content whose spec names a snapshot needs no request and is no copy.
 pub fn is_copied(content: &impl Content) -> bool {
     #[derive(Deserialize)]
     struct WrittenFor {

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::cluster::{Cached, ObjectReference, SnapshotError};
 
-use super::attempt::Operation;
 use super::found::Found;
+use super::operation::Operation;
 
 /// The names and words that a kind of contents has for itself.
 #[derive(Debug, Clone, Copy)]
