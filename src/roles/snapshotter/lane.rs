@@ -5,25 +5,20 @@ use std::time::Duration;
 
 use tracing::info_span;
 
+use crate::cluster::EventKind;
 use crate::election::Term;
-use crate::roles::kit::freshness::ListedOnce;
-use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, KeyedLock, TermScope, UnknownValues, queues};
+use crate::roles::kit::{Controllers, EventsMode, KeyedLock, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::RoleContext;
 
 use super::NAME;
 use super::config::SnapshotterSection;
-use super::content::across::Across;
-use super::content::call::Driven;
-use super::content::context::{Context, Stores};
-use super::content::elsewhere::Elsewhere;
-use super::content::memory::{ContentKey, Memory};
-use super::content::reconcile::Contents;
-use super::content::request::{NameRule, RequestRules};
-use super::content::triggers;
-use super::content::unknown::of_content;
-use super::content::view::Rules;
-use super::content::waiting::Waiting;
+use super::content::policy::Rules;
+use super::content::record::{NameRule, RequestRules, across::Across, unknown::of_content};
+use super::content::told::waiting::{GROUPS, Gauges, Waiting};
+use super::content::work::context::{Stores, Turns};
+use super::content::work::{
+    Caches, Context, Driven, elsewhere::Elsewhere, memory::ContentKey, reconcile::Contents, triggers,
+};
 
 /// How often the daemon looks which contents have waited for long.
 const LOOK_AT_WAITS: Duration = Duration::from_secs(10);
@@ -31,19 +26,18 @@ const LOOK_AT_WAITS: Duration = Duration::from_secs(10);
 /// What snapshots and groups share during a term.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
-    /// Contents that wait.
-    pub(super) waiting: Arc<Waiting>,
-    lines: Arc<KeyedLock<String>>,
-    looks: Arc<KeyedLock<String>>,
+    gauges: Arc<Gauges>,
+    turns: Arc<Turns>,
     across: Across,
 }
 
 impl Shared {
     /// Of a new term.
     pub(super) fn new(role: &RoleContext, across: Across) -> Self {
-        let waiting = Waiting::new(role.meter.clone(), role.driver.name.clone(), role.clock);
-        let line = || Arc::new(KeyedLock::new(role.clock));
-        Self { waiting: Arc::new(waiting), lines: line(), looks: line(), across }
+        let line = || KeyedLock::new(role.clock);
+        let gauges = Gauges::new(role.meter.clone(), role.driver.name.clone());
+        let turns = Turns { lines: line(), looks: line(), names: line() };
+        Self { gauges: Arc::new(gauges), turns: Arc::new(turns), across }
     }
 }
 
@@ -51,7 +45,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Lane<'a, K: Driven> {
     /// The caches.
-    pub(super) stores: &'a Stores<K>,
+    pub(super) caches: &'a Caches<K>,
     /// The queue's name.
     pub(super) queue: &'static str,
     /// How many are taken at once, and how many deleted.
@@ -89,20 +83,22 @@ impl<K: Driven> Lane<'_, K> {
         let span = |key: &ContentKey| info_span!(parent: None, "content", role = NAME, kind = K::KIND, volume_snapshot_content = %key);
         let lanes = [("create", self.workers.0), ("delete", self.workers.1)];
         let queue = queues::make(role, self.queue, &lanes, section.retry.backoff(), span);
+        let gauges = Arc::clone(&shared.gauges);
+        let count = move |group, count| gauges.show(K::NAMES.word, group, count);
         Arc::new(Context {
-            waiting: Arc::clone(&shared.waiting),
             scope,
-            section: section.clone(),
-            stores: self.stores.clone(),
-            across: shared.across.clone(),
-            rules,
+            section: Arc::new(section.clone()),
+            rules: Arc::new(rules),
+            stores: Stores {
+                contents: Store::of(&self.caches.contents),
+                caches: self.caches.clone(),
+                across: shared.across.clone(),
+                elsewhere: Elsewhere::default(),
+            },
             queue,
-            lines: Arc::clone(&shared.lines),
-            looks: Arc::clone(&shared.looks),
-            memory: Memory::default(),
-            relisted: ListedOnce::default(),
-            elsewhere: Elsewhere::default(),
-            failures: FailureLog::default(),
+            turns: Arc::clone(&shared.turns),
+            memory: Memory::counting(&GROUPS, count),
+            gauges: Arc::clone(&shared.gauges),
         })
     }
 }
@@ -117,22 +113,50 @@ pub(super) fn work<K: Driven>(cx: &Arc<Context<K>>, title: &'static str, control
             Some(format!("{}/{}", owner.namespace, owner.name))
         }
     };
-    controllers.reconcile(&cx.queue, title, subject, Contents(Arc::clone(cx)));
+    controllers.follow(&cx.stores.contents);
+    controllers.drive(&cx.queue, title, subject, Contents(Arc::clone(cx)));
     triggers::follow(cx, controllers);
     let unknown = UnknownValues::shown(cx.scope.clock, controllers);
     let driver = cx.scope.driver_name.clone();
-    controllers.on(&cx.stores.contents, unknown.of(move |content: &K| of_content(content, &driver)));
+    controllers.on_store(&cx.stores.contents, unknown.of(move |content: &K| of_content(content, &driver)));
     controllers.resync(cx.section.resync, {
         let cx = Arc::clone(cx);
         move || triggers::look_at_all(&cx)
     });
-    controllers.task("waits", {
-        let cx = Arc::clone(cx);
-        async move {
-            loop {
-                tokio::time::sleep(LOOK_AT_WAITS).await;
-                cx.tell_long_waits();
+    let cx = Arc::clone(cx);
+    controllers.task("waits", async move {
+        let mut looks = tokio::time::interval(LOOK_AT_WAITS);
+        loop {
+            tokio::select! {
+                () = cx.gauges.turned.notified() => {}
+                _ = looks.tick() => tell_long_waits(&cx),
             }
+            let now = cx.scope.clock.now();
+            let since = cx.memory.collect(|memory| Some(memory.facts.waiting.as_ref()?.since)).into_iter().min();
+            let age = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+            cx.gauges.show_oldest(K::NAMES.word, age);
         }
     });
+}
+
+/// The contents that wait.
+pub(super) fn waiting<K: Driven>(cx: &Context<K>) -> Vec<Waiting> {
+    cx.memory.collect(|memory| memory.facts.waiting.clone())
+}
+
+/// The term has ended: the next leader tells what waits.
+pub(super) fn end<K: Driven>(cx: &Context<K>) {
+    cx.memory.end();
+    cx.gauges.show_oldest(K::NAMES.word, Duration::ZERO);
+}
+
+/// Tells what contents have waited for since a minute.
+fn tell_long_waits<K: Driven>(cx: &Context<K>) {
+    let (now, mut events) = (cx.scope.clock.now(), Vec::new());
+    cx.memory.change_all(|_, memory| events.extend(memory.facts.waiting.as_mut().and_then(|it| it.event(now))));
+    for (targets, says) in events.into_iter().filter(|_| cx.section.events != EventsMode::None) {
+        for target in targets {
+            cx.scope.event(&target, EventKind::Normal, "SnapshotWaiting", &says);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! should have done.
 //!
 //! ```text
-//! cluster caches ──> triggers, predicates (P) ──> queue of contents ──> decide (P) ──> perform ──> driver, API
+//! cluster caches ──> triggers, predicates (P) ──> queue of contents ──> next_step (P) ──> perform ──> driver, API
 //! content + class ──> request, intent (P), the same until the driver's final answer
 //! ```
 //!
@@ -21,7 +21,7 @@
 //!   finalizer and mark are csi-snapshotter's contract with the snapshot-controller, so the annotation costs no further write, no
 //!   further right and no further object. It goes with its content, and a change of leader or of program reads it where the mark is.
 //!   The claims of a provisioner have no such write, which is why the provisioner has the journal. Who edits contents can forge the
-//!   annotation, and can forge policy and handle as well; so [`content::intent`] takes only what the content itself bears out.
+//!   annotation, and can forge policy and handle as well; so [`content::record::intent`] takes only what the content itself bears out.
 //! - **The process remembers what is unanswered**, and puts back a mark that somebody has wiped: the snapshot-controller replaces the
 //!   whole annotation map.
 //! - **The finalizer leaves a content** only without an unanswered call and after an OK `DeleteSnapshot`, unless the policy, a group or
@@ -44,7 +44,7 @@ use serde_json::{Value, json};
 use crate::config::RoleSection;
 
 pub use self::config::{NodeDeploymentSection, ReadyCheckSection, SnapshotterSection};
-use self::content::context::Stores;
+use self::content::work::context::Caches;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
@@ -90,14 +90,14 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     } else {
         wiring.cache()
     };
-    let stores = Stores { contents, classes: wiring.cache() };
+    let caches = Caches { contents, classes: wiring.cache() };
     // The snapshot-controller assigns no group to a node.
     let groups = (section.group_snapshots && !section.node_deployment.enabled)
-        .then(|| Stores { contents: wiring.cache(), classes: wiring.cache() });
+        .then(|| Caches { contents: wiring.cache(), classes: wiring.cache() });
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::Snapshotter { section, stores, groups }))
+    Ok(Box::new(serve::Snapshotter { section, caches, groups }))
 }
 
 #[cfg(test)]

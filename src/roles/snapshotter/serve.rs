@@ -15,10 +15,9 @@ use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
 use super::config::SnapshotterSection;
-use super::content::across::Across;
-use super::content::context::{Context, Stores};
-use super::content::request::NameRule;
-use super::content::{triggers, waiting};
+use super::content::record::{NameRule, across::Across};
+use super::content::told::waiting;
+use super::content::work::{Caches, Context, triggers};
 use super::group::presence;
 use super::lane::{self, Lane, Shared};
 use super::names;
@@ -42,9 +41,9 @@ const NO_NODE: &str =
 #[derive(Debug)]
 pub(super) struct Snapshotter {
     pub(super) section: SnapshotterSection,
-    pub(super) stores: Stores<VolumeSnapshotContent>,
+    pub(super) caches: Caches<VolumeSnapshotContent>,
     /// `None`: groups are off.
-    pub(super) groups: Option<Stores<VolumeGroupSnapshotContent>>,
+    pub(super) groups: Option<Caches<VolumeGroupSnapshotContent>>,
 }
 
 impl Role for Snapshotter {
@@ -61,31 +60,34 @@ impl Snapshotter {
             (None, true) => return Err(RoleError::Unfit(NO_NODE)),
         };
         // A cluster without the kinds has none of them, and that is known: they are looked for now and then.
-        if term.unless_over(self.stores.synced()).await.is_err() {
+        if term.unless_over(self.caches.synced()).await.is_err() {
             return Ok(());
         }
-        let groups = self.groups.as_ref().map(|stores| stores.contents.clone());
-        let shared = Shared::new(role, Across { snapshots: self.stores.contents.clone(), groups });
-        let cx = self.snapshots(role, node).context(role, &term, &self.section, &shared);
-        info!(takes = cx.rules.takes, lists = cx.rules.lists, "serving snapshots");
+        let groups = self.groups.as_ref().map(|caches| caches.contents.clone());
+        let shared = Shared::new(role, Across { snapshots: self.caches.contents.clone(), groups });
+        let snapshots = self.snapshots(role, node).context(role, &term, &self.section, &shared);
+        info!(takes = snapshots.rules.takes, lists = snapshots.rules.lists, "serving snapshots");
         let mut controllers = Controllers::new(NAME, &role.board, &term);
-        lane::work(&cx, "Snapshots to take, look up and delete", &mut controllers);
-        let groups = self.groups.as_ref().map(|stores| {
-            let groups = self.groups(role, stores).context(role, &term, &self.section, &shared);
+        lane::work(&snapshots, "Snapshots to take, look up and delete", &mut controllers);
+        let groups = self.groups.as_ref().map(|caches| {
+            let groups = self.groups(role, caches).context(role, &term, &self.section, &shared);
             controllers.also(serve_groups(role, &groups));
             groups
         });
-        show(role, &cx, &shared, &mut controllers);
-        controllers.show(role.board.facts(NAME, self.facts_of_groups(groups)));
+        show(role, &snapshots, groups.as_ref(), &mut controllers);
+        controllers.show(role.board.facts(NAME, self.facts_of_groups(groups.clone())));
         let served = controllers.serve().await;
-        shared.waiting.retire();
+        lane::end(&snapshots);
+        if let Some(groups) = &groups {
+            lane::end(groups);
+        }
         served
     }
 
     fn snapshots(&self, role: &RoleContext, node: Option<String>) -> Lane<'_, VolumeSnapshotContent> {
         let (section, capabilities) = (&self.section, &role.driver.capabilities);
         Lane {
-            stores: &self.stores,
+            caches: &self.caches,
             queue: names::CONTENT_QUEUE,
             workers: (section.workers, section.delete_workers()),
             names: NameRule {
@@ -104,11 +106,11 @@ impl Snapshotter {
     fn groups<'a>(
         &self,
         role: &RoleContext,
-        stores: &'a Stores<VolumeGroupSnapshotContent>,
+        caches: &'a Caches<VolumeGroupSnapshotContent>,
     ) -> Lane<'a, VolumeGroupSnapshotContent> {
         let section = &self.section;
         Lane {
-            stores,
+            caches,
             queue: names::GROUP_CONTENT_QUEUE,
             workers: (section.group_workers(), section.group_workers()),
             names: NameRule {
@@ -130,8 +132,8 @@ impl Snapshotter {
             let says = match &groups {
                 None if is_per_node => "off: the snapshot-controller assigns groups to no node".to_owned(),
                 None => "off: roles.snapshotter.groupSnapshots is false".to_owned(),
-                Some(cx) => presence::trouble(&cx.stores).unwrap_or_else(|| {
-                    let says = if cx.rules.takes {
+                Some(groups) => presence::trouble(&groups.stores.caches).unwrap_or_else(|| {
+                    let says = if groups.rules.takes {
                         "taken and deleted by the driver"
                     } else {
                         "not supported by the driver, which lacks CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT: contents that need \
@@ -148,20 +150,19 @@ impl Snapshotter {
 /// Works groups as soon as their caches are complete, which nobody else waits for.
 fn serve_groups(
     role: &RoleContext,
-    cx: &Arc<Context<VolumeGroupSnapshotContent>>,
+    groups: &Arc<Context<VolumeGroupSnapshotContent>>,
 ) -> impl Future<Output = Result<(), RoleError>> + Send + 'static {
-    let (board, cx) = (role.board.clone(), Arc::clone(cx));
+    let (board, cx) = (role.board.clone(), Arc::clone(groups));
     async move {
         let term = cx.scope.term.clone();
-        if term.unless_over(cx.stores.synced()).await.is_err() {
+        if term.unless_over(cx.stores.caches.synced()).await.is_err() {
             return Ok(());
         }
         let mut controllers = Controllers::new(NAME, &board, &term);
         lane::work(&cx, "Groups of snapshots to take, look up and delete", &mut controllers);
         triggers::follow_members(&cx, &mut controllers);
-        controllers.task("groups", {
-            let cx = Arc::clone(&cx);
-            async move { presence::follow(&cx.stores, || triggers::look_at_all(&cx)).await }
+        controllers.task("groups", async move {
+            presence::follow(&cx.stores.caches, || triggers::look_at_all(&cx)).await;
         });
         controllers.serve().await
     }
@@ -172,16 +173,22 @@ fn fact(name: &str, value: &str) -> Fact {
 }
 
 /// What the status page tells of the role.
-fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &Shared, controllers: &mut Controllers) {
+fn show(
+    role: &RoleContext,
+    snapshots: &Arc<Context<VolumeSnapshotContent>>,
+    groups: Option<&Arc<Context<VolumeGroupSnapshotContent>>>,
+    controllers: &mut Controllers,
+) {
     let facts = {
-        let cx = Arc::clone(cx);
+        let cx = Arc::clone(snapshots);
         move || {
-            let snapshots = if cx.stores.contents.is_absent() {
-                format!("idle: {}", cx.stores.missing().unwrap_or_default())
+            let caches = &cx.stores.caches;
+            let snapshots = if caches.contents.is_absent() {
+                format!("idle: {}", caches.missing().unwrap_or_default())
             } else if !cx.rules.takes {
                 "not supported by the driver, which lacks CREATE_DELETE_SNAPSHOT: contents that need no call are released"
                     .to_owned()
-            } else if let Some(missing) = cx.stores.classes.missing() {
+            } else if let Some(missing) = caches.classes.missing() {
                 format!("deleted by the driver, and taken as far as no class is needed: {missing}")
             } else {
                 "taken and deleted by the driver".to_owned()
@@ -191,21 +198,25 @@ fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &S
                 (false, true) => "asked for by ListSnapshots",
                 (false, false) => "believed: the driver lists no snapshots",
             };
+            let unanswered = cx.memory.collect(|memory| memory.unanswered.as_ref().map(drop)).len();
             vec![
                 fact("snapshots", &snapshots),
                 fact("snapshots that were there before", readiness),
-                fact("calls without a final answer", &cx.memory.count_unanswered().to_string()),
+                fact("calls without a final answer", &unanswered.to_string()),
             ]
         }
     };
     controllers.show(role.board.facts(NAME, facts));
     let rows = {
-        let waiting = Arc::clone(&shared.waiting);
-        move || waiting.rows()
+        let (snapshots, groups) = (Arc::clone(snapshots), groups.cloned());
+        move || {
+            let of_groups = groups.iter().flat_map(|groups| lane::waiting(groups));
+            waiting::rows(lane::waiting(&snapshots).into_iter().chain(of_groups).collect(), snapshots.scope.clock.now())
+        }
     };
-    controllers.show(role.board.table(NAME, &waiting::TABLE, rows));
+    controllers.show_table(&waiting::TABLE, rows);
     let turns = {
-        let locks = cx.scope.snapshot_locks.clone();
+        let locks = snapshots.scope.snapshot_locks.clone();
         move || {
             let row = |activity: SnapshotActivity| {
                 vec![activity.snapshot_id.into(), activity.running_for.into(), activity.waiting.into()]
@@ -213,7 +224,7 @@ fn show(role: &RoleContext, cx: &Arc<Context<VolumeSnapshotContent>>, shared: &S
             locks.snapshot().into_iter().map(row).collect()
         }
     };
-    controllers.show(role.board.table(NAME, &SNAPSHOT_CALLS, turns));
+    controllers.show_table(&SNAPSHOT_CALLS, turns);
 }
 
 #[cfg(test)]

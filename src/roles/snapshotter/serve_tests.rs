@@ -16,12 +16,15 @@ use super::super::names::{
 use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::snapshotter::REGISTRATION;
-use crate::roles::snapshotter::content::intent::Intent;
+use crate::roles::snapshotter::content::record::intent::Intent;
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
+
+#[path = "cuts_tests.rs"]
+mod cuts;
 
 #[path = "kept_tests.rs"]
 mod kept;

@@ -9,20 +9,19 @@ use crate::proto::{
     CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
     VolumeGroupSnapshot,
 };
-use crate::roles::snapshotter::content::attempt::{Done, Operation, State};
-use crate::roles::snapshotter::content::call::{Answer, Driven, secrets_of};
-use crate::roles::snapshotter::content::context::{Context, Objects};
-use crate::roles::snapshotter::content::error::{InvalidSnapshot, Stop};
-use crate::roles::snapshotter::content::facts;
-use crate::roles::snapshotter::content::found::Found;
-use crate::roles::snapshotter::content::kind::Content as _;
-use crate::roles::snapshotter::content::request::Request;
-use crate::roles::snapshotter::content::view::Doomed;
+use crate::roles::snapshotter::content::policy::Doomed;
+use crate::roles::snapshotter::content::record::{Content as _, Found, InvalidSnapshot, Request, facts};
+use crate::roles::snapshotter::content::work::{Brought, Driven, LookedUp, Query};
 
 use super::found;
 
 impl Driven for VolumeGroupSnapshotContent {
-    async fn create(client: &Client, request: &Request, secrets: HashMap<String, String>, clock: Clock) -> Answer {
+    async fn create(
+        client: &Client,
+        request: &Request,
+        secrets: HashMap<String, String>,
+        clock: Clock,
+    ) -> Brought<Found> {
         let asked = CreateVolumeGroupSnapshotRequest {
             name: request.name.clone(),
             source_volume_ids: request.sources.clone(),
@@ -33,31 +32,25 @@ impl Driven for VolumeGroupSnapshotContent {
         Ok(found::read(answer.group_snapshot, &request.sources, clock.wall()))
     }
 
-    async fn look_up(cx: &Context<Self>, now: &Objects<Self>, state: &State, handle: &str) -> Result<Done, Stop> {
-        let client = cx.scope.driver.use_now()?;
+    async fn look_up(client: &Client, query: &Query<'_, Self>, secrets: HashMap<String, String>) -> Brought<LookedUp> {
+        let (content, handle) = (query.content, query.handle);
         let request = GetVolumeGroupSnapshotRequest {
             group_snapshot_id: handle.to_owned(),
-            snapshot_ids: now.content.members(),
-            secrets: secrets_of(state),
+            snapshot_ids: content.members(),
+            secrets,
         };
-        let answer = match cx.scope.term.during(client.get_volume_group_snapshot(request)).await? {
-            // A driver may spell the id in its own way: what it answers with is what it was asked for.
-            Ok(answer) => answer.group_snapshot.map(|group| as_asked(group, handle)),
-            Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
-        };
-        let wall = cx.scope.clock.wall();
-        let found = if facts::has_sources(&*now.content) {
-            found::read(answer, now.content.sources(), wall)
+        // A driver may spell the id in its own way: what it answers with is what it was asked for.
+        let answer = client.get_volume_group_snapshot(request).await?.group_snapshot;
+        let answer = answer.map(|group| VolumeGroupSnapshot { group_snapshot_id: handle.to_owned(), ..group });
+        let found = if facts::has_sources(content) {
+            found::read(answer, content.sources(), query.clock.wall())
         } else {
-            found::read_given(answer.as_ref(), wall)
+            found::read_given(answer.as_ref(), query.clock.wall())
         };
         Ok(match found {
             // Its id is stored already.
-            Ok(Found { odd: Some(odd), .. }) => {
-                Done::failed(Operation::Ready, InvalidSnapshot::OddMembers(odd.why).into())
-            }
-            Ok(found) => Done::Found(found),
-            Err(reason) => Done::failed(Operation::Ready, reason.into()),
+            Ok(Found { odd: Some(odd), .. }) => Err(InvalidSnapshot::OddMembers(odd.why)),
+            found => found.map(|found| LookedUp { found, is_grouped: false, others: None }),
         })
     }
 
@@ -70,8 +63,4 @@ impl Driven for VolumeGroupSnapshotContent {
         };
         client.delete_volume_group_snapshot(request).await.map(|_| ())
     }
-}
-
-fn as_asked(group: VolumeGroupSnapshot, handle: &str) -> VolumeGroupSnapshot {
-    VolumeGroupSnapshot { group_snapshot_id: handle.to_owned(), ..group }
 }

@@ -17,6 +17,8 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources::{self, Resource};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
+#[path = "cuts_tests.rs"]
+mod cuts;
 #[path = "given_tests.rs"]
 mod given;
 #[path = "kept_tests.rs"]

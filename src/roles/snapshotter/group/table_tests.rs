@@ -11,18 +11,16 @@ use crate::csi::{RpcError, SnapshotLocks};
 use crate::process::Clock;
 use crate::roles::kit::Secret;
 use crate::roles::kit::fixtures::merged;
-use crate::roles::snapshotter::content::attempt::{Failure, Operation, Progress};
-use crate::roles::snapshotter::content::decide::Phase;
-use crate::roles::snapshotter::content::decide::{next_step, phase};
-use crate::roles::snapshotter::content::error::{ContentError, InvalidSnapshot};
-use crate::roles::snapshotter::content::facts::ClassView;
-use crate::roles::snapshotter::content::found::{Found, Odd};
-use crate::roles::snapshotter::content::kind::Content as _;
-use crate::roles::snapshotter::content::needed::{Needed, User, WithPolicyDelete};
-use crate::roles::snapshotter::content::predicates::is_turned;
-use crate::roles::snapshotter::content::request::{NameRule, RequestRules, plan};
-use crate::roles::snapshotter::content::texts::told;
-use crate::roles::snapshotter::content::view::{Doomed, Known, Left, OwnerNeed, Rules, Step, View, Wait};
+use crate::roles::snapshotter::content::policy::decide::{next_step, phase};
+use crate::roles::snapshotter::content::policy::{
+    Doomed, Failure, Known, Left, OwnerNeed, Phase, Progress, Rules, Step, View, predicates::is_turned,
+};
+use crate::roles::snapshotter::content::record::needed::{User, WithPolicyDelete};
+use crate::roles::snapshotter::content::record::{
+    ClassView, Content as _, ContentError, Found, InvalidSnapshot, NameRule, Needed, Odd, Operation, RequestRules,
+    Wait, request::plan,
+};
+use crate::roles::snapshotter::content::told::texts::told;
 use crate::roles::snapshotter::names::ANNOTATION_UNLISTED_MEMBERS;
 use crate::roles::snapshotter::secrets::SecretFault;
 

@@ -7,20 +7,20 @@ use tracing::debug;
 use crate::cluster::VolumeSnapshotContent;
 use crate::csi::{Client, RpcError};
 use crate::process::Clock;
-use crate::proto::{CreateSnapshotRequest, DeleteSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest, Snapshot};
-use crate::roles::snapshotter::content::attempt::{Done, Operation, State};
-use crate::roles::snapshotter::content::call::{Answer, Driven, secrets_of};
-use crate::roles::snapshotter::content::context::{Context, Objects};
-use crate::roles::snapshotter::content::error::{InvalidSnapshot, Stop};
-use crate::roles::snapshotter::content::facts;
-use crate::roles::snapshotter::content::kind::Content as _;
-use crate::roles::snapshotter::content::request::Request;
-use crate::roles::snapshotter::content::view::Doomed;
+use crate::proto::{CreateSnapshotRequest, DeleteSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest};
+use crate::roles::snapshotter::content::policy::Doomed;
+use crate::roles::snapshotter::content::record::{Content as _, Found, InvalidSnapshot, Request, facts};
+use crate::roles::snapshotter::content::work::{Brought, Driven, LookedUp, Query};
 
 use super::found::{self, Listed, Match};
 
 impl Driven for VolumeSnapshotContent {
-    async fn create(client: &Client, request: &Request, secrets: HashMap<String, String>, clock: Clock) -> Answer {
+    async fn create(
+        client: &Client,
+        request: &Request,
+        secrets: HashMap<String, String>,
+        clock: Clock,
+    ) -> Brought<Found> {
         let request = CreateSnapshotRequest {
             source_volume_id: request.sources.first().cloned().unwrap_or_default(),
             name: request.name.clone(),
@@ -31,34 +31,43 @@ impl Driven for VolumeSnapshotContent {
         Ok(found::read(answer.snapshot, clock.wall()))
     }
 
-    async fn look_up(cx: &Context<Self>, now: &Objects<Self>, state: &State, handle: &str) -> Result<Done, Stop> {
-        let found = if cx.rules.gets { get(cx, state, handle).await? } else { list(cx, state, handle).await? };
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
+    async fn look_up(client: &Client, query: &Query<'_, Self>, secrets: HashMap<String, String>) -> Brought<LookedUp> {
+        let Query { content, handle, rules, .. } = query;
+        let list = |secrets| list(client, secrets, handle);
+        let (found, secrets) = if rules.gets {
+            let request = GetSnapshotRequest { snapshot_id: (*handle).to_owned(), secrets: secrets.clone() };
+            (client.get_snapshot(request).await?.snapshot.map(Match::only), secrets)
+        } else {
+            (list(secrets.clone()).await?, secrets)
         };
-        let Some(snapshot) = found else {
-            return Ok(Done::failed(Operation::Ready, InvalidSnapshot::NotListed(handle.to_owned()).into()));
+        let Some(Match { mut snapshot, others }) = found else {
+            return Ok(Err(InvalidSnapshot::NotListed((*handle).to_owned())));
         };
-        let snapshot = told(cx, now, snapshot, handle);
-        let mut found = match found::read(Some(snapshot), cx.scope.clock.wall()) {
-            Ok(found) => found,
-            Err(reason) => return Ok(Done::failed(Operation::Ready, reason.into())),
-        };
-        if found.group.is_none() && facts::given_handle(&*now.content).is_some() {
-            found.group = match group_of(cx, state, handle).await? {
-                Ok(group) => group,
-                Err(error) => return Ok(Done::failed(Operation::Ready, error.into())),
-            };
+        // It is what was asked for, whatever the spelling of the driver.
+        let answered = std::mem::replace(&mut snapshot.snapshot_id, (*handle).to_owned());
+        if others == 0 && answered != *handle {
+            debug!(asked = handle, answered, "the driver spells the id of the snapshot in its own way");
         }
-        if found.group.is_some() {
-            cx.memory.grouped.note(now.uid());
+        let mut found = match found::read(Some(snapshot), query.clock.wall()) {
+            Ok(found) => found,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let is_given = facts::given_handle(*content).is_some();
+        // The group of a snapshot that was there before its content, where the answer about it names none, is that of the content which
+        // lists it. Some drivers say it in lists alone (csi-driver-host-path).
+        if found.group.is_none() && is_given {
+            found.group.clone_from(&query.listed_group);
+            if found.group.is_none() && rules.groups && rules.gets && rules.lists {
+                let listed = list(secrets).await?.map(|found| found.snapshot.group_snapshot_id);
+                found.group = listed.filter(|group| !group.is_empty());
+            }
         }
+        let is_grouped = found.group.is_some();
         // Only of what we have not taken, the group may be one that the snapshot-controller knows.
-        if facts::given_handle(&*now.content).is_none() && !now.content.is_member() {
+        if !is_given && !content.is_member() {
             found.group = None;
         }
-        Ok(Done::Found(found))
+        Ok(Ok(LookedUp { found, is_grouped, others: (others > 0).then_some((answered, others)) }))
     }
 
     async fn delete(client: &Client, doomed: &Doomed, secrets: HashMap<String, String>) -> Result<(), RpcError> {
@@ -67,68 +76,22 @@ impl Driven for VolumeSnapshotContent {
     }
 }
 
-type Asked = Result<Option<Match>, RpcError>;
-
-/// The snapshot that was asked for, under the id by which it was asked for.
-fn told(
-    cx: &Context<VolumeSnapshotContent>,
-    now: &Objects<VolumeSnapshotContent>,
-    found: Match,
-    asked: &str,
-) -> Snapshot {
-    let Match { snapshot, others } = found;
-    if others > 0 {
-        cx.report_other_id(now, asked, &snapshot.snapshot_id, others);
-    } else if snapshot.snapshot_id != asked {
-        debug!(asked, answered = snapshot.snapshot_id, "the driver spells the id of the snapshot in its own way");
-    }
-    Snapshot { snapshot_id: asked.to_owned(), ..snapshot }
-}
-
-/// The group of a snapshot that was there before its content, where the answer about it names none: that of the content which lists it.
-/// Some drivers say it in lists alone (csi-driver-host-path).
-async fn group_of(
-    cx: &Context<VolumeSnapshotContent>,
-    state: &State,
-    handle: &str,
-) -> Result<Result<Option<String>, RpcError>, Stop> {
-    if let Some(group) = cx.listed_group(handle) {
-        return Ok(Ok(Some(group)));
-    }
-    if !(cx.rules.groups && cx.rules.gets && cx.rules.lists) {
-        return Ok(Ok(None));
-    }
-    let listed = list(cx, state, handle).await?;
-    Ok(listed.map(|found| Some(found?.snapshot.group_snapshot_id).filter(|group| !group.is_empty())))
-}
-
-async fn get(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
-    let client = cx.scope.driver.use_now()?;
-    let request = GetSnapshotRequest { snapshot_id: handle.to_owned(), secrets: secrets_of(state) };
-    let answer = cx.scope.term.during(client.get_snapshot(request)).await?;
-    Ok(answer.map(|answer| answer.snapshot.map(Match::only)))
-}
-
 /// Follows the pages until one has just this id. A driver that repeats a token has no more of them.
-async fn list(cx: &Context<VolumeSnapshotContent>, state: &State, handle: &str) -> Result<Asked, Stop> {
+async fn list(client: &Client, secrets: HashMap<String, String>, handle: &str) -> Result<Option<Match>, RpcError> {
     let (mut token, mut seen, mut listed) = (String::new(), BTreeSet::new(), Listed::default());
     loop {
-        let client = cx.scope.driver.use_now()?;
         let request = ListSnapshotsRequest {
             snapshot_id: handle.to_owned(),
             starting_token: token,
-            secrets: secrets_of(state),
+            secrets: secrets.clone(),
             ..ListSnapshotsRequest::default()
         };
-        let page = match cx.scope.term.during(client.list_snapshots(request)).await? {
-            Ok(page) => page,
-            Err(error) => return Ok(Err(error)),
-        };
+        let page = client.list_snapshots(request).await?;
         if let Some(found) = listed.add(page.entries, handle) {
-            return Ok(Ok(Some(found)));
+            return Ok(Some(found));
         }
         if page.next_token.is_empty() || !seen.insert(page.next_token.clone()) {
-            return Ok(Ok(listed.first()));
+            return Ok(listed.first());
         }
         token = page.next_token;
     }

@@ -1,4 +1,4 @@
-//! What contents of one kind mean for those of the other: a group holds snapshots that a content may name for itself.
+//! What contents of one kind mean for those of the other: a content may name a snapshot of a group.
 //!
 //! A driver deletes a group with all of its snapshots, so the deletion of a group waits as long as somebody needs one of them. The
 //! contents of its own snapshots go with it, whether the snapshot-controller has made them or an administrator, unless their policy is
@@ -10,9 +10,7 @@ use crate::cluster::{
 };
 use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
 
-use super::facts;
-use super::kind::Content as _;
-use super::needed::Ownership;
+use super::{facts, intent, kind::Content, needed::Ownership};
 
 /// The caches of both kinds.
 #[derive(Debug, Clone)]
@@ -21,6 +19,13 @@ pub struct Across {
     pub snapshots: Cache<VolumeSnapshotContent>,
     /// The contents of groups. `None`: groups are off.
     pub groups: Option<Cache<VolumeGroupSnapshotContent>>,
+}
+
+/// Whether a content of any node keeps the snapshot that it names. One that goes with it does not.
+pub fn keeps<K: Content>(content: &K) -> bool {
+    let is_going = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
+    let takes_along = facts::takes_snapshot_along(content) && !intent::is_copied(content);
+    !(is_going && takes_along)
 }
 
 /// The group that a content says its snapshot is of: its status says so, or it has none that does and the snapshot-controller has made it

@@ -7,7 +7,7 @@ use crate::roles::kit::finality::{Call, is_final};
 use crate::roles::kit::{AttemptError, Op, Reason};
 use crate::roles::snapshotter::secrets::SecretFault;
 
-use super::needed::Needed;
+use super::{needed::Needed, wait::Wait};
 
 /// Why a content cannot be worked as things stand, or why the driver's answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -105,6 +105,9 @@ pub enum InvalidSnapshot {
         /// What it lacks.
         capability: &'static str,
     },
+    /// It waits for something else than the next try. The text says for what.
+    #[error("{1}")]
+    Waits(Wait, String),
     /// The cache shows another content than the API does.
     #[error("the API has another content under the name \"{0}\" than the watch has shown so far")]
     Replaced(String),
@@ -129,8 +132,6 @@ pub const LOAD_DELETION_SECRET: Op =
     Op("cannot get credentials; set deleteWithoutSecret to delete the snapshot without them");
 /// The request is recorded before it is made.
 pub const BEGIN: Op = Op("cannot mark the content as begun");
-/// The content is read before the driver is asked: the cache alone is not trusted with that.
-pub const CONFIRM: Op = Op("cannot read the content to confirm it before the driver is asked");
 /// What was written last on a content that was removed by force.
 pub const READ_END: Op = Op("cannot read which deletionPolicy the content had in the end");
 /// All contents are read before a node's snapshot is deleted.
@@ -138,8 +139,6 @@ pub const SEEK: Op = Op("cannot see whether a content of another node, or of non
 /// The `VolumeSnapshot` of a content that names a snapshot of a group is read before the group is deleted.
 pub const READ_OWNER: Op =
     Op("cannot see whether the group owns the VolumeSnapshot of a content that names one of its snapshots");
-/// The content is read again after a conflict.
-pub const REFRESH: Op = Op("cannot read the content again after a conflict");
 /// The ids of snapshots that the status cannot list go into an annotation.
 pub const LIST_MEMBERS: Op =
     Op("the driver has answered, but the snapshots of the group could not be noted on the content");
@@ -171,6 +170,7 @@ impl Reason for InvalidSnapshot {
             Self::MemberNeeded(_) => "MemberNeeded",
             Self::MembersUnseen => "MembersUnseen",
             Self::Unsupported { .. } => "Unsupported",
+            Self::Waits(..) => "Waits",
             Self::Replaced(_) => "Replaced",
         }
     }

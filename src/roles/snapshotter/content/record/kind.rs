@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::cluster::{Cached, ObjectReference, SnapshotError};
+use crate::roles::snapshotter::content::record::Operation;
 
 use super::found::Found;
-use super::operation::Operation;
 
 /// The names and words that a kind of contents has for itself.
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +121,11 @@ pub trait Content: Cached {
 
     /// What the status says besides handle and readiness, and no longer says once it is deleted.
     fn perishable(&self) -> Vec<&'static str>;
+}
+
+/// A content by kind and name.
+pub fn described<K: Content>(content: &K) -> String {
+    format!("{} {}", K::KIND, content.meta().name)
 }
 
 /// A class: how contents are taken.

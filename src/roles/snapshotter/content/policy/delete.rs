@@ -1,20 +1,19 @@
 //! Deletes the driver's snapshot with its content, or only releases the content (snapshotter spec 4.2). Pure.
 
+use crate::cluster::SecretRef;
 use crate::csi::SnapshotLock;
-use crate::roles::snapshotter::secrets::SecretFault;
+use crate::roles::snapshotter::content::record::{
+    Class as _, ClassView, Content, InvalidSnapshot, Operation, facts, status,
+};
+use crate::roles::snapshotter::secrets::{SecretFault, for_listing};
 
-use super::attempt::Operation;
 use super::create;
-use super::error::InvalidSnapshot;
-use super::facts;
-use super::kind::Content;
-use super::status;
 use super::view::{Doomed, Kept, Refusal, Step, View};
 
 /// Rows 2 and 4 of spec 4.1.
 pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     let content = view.content;
-    // Whatever holds the content still: our part was done before our finalizer left.
+    // Another finalizer may still keep the content: our part was done before our own left.
     if !facts::is_protected(content) {
         return Ok(Step::Settled);
     }
@@ -26,10 +25,10 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
         return Ok(Step::ReleaseKept(Kept::OfAnother));
     }
     match handle_to_delete(view) {
-        None if may_leave_one(view) => Ok(Step::NameLeftovers),
+        None if may_leave_one(view) => Ok(name_leftovers(view)),
         None => Ok(Step::Release),
         Some(handle) => match (named_by(view), &view.known.needed_member) {
-            // The other one has it deleted, if that is its policy, when it goes.
+            // The other content deletes the snapshot when it goes, if its policy says so.
             (Some(other), _) => Ok(Step::ReleaseKept(Kept::NamedBy(other.clone()))),
             // The driver deletes a group as a whole.
             (None, Some(needed)) => Err((Operation::Delete, InvalidSnapshot::MemberNeeded(needed.clone()))),
@@ -56,8 +55,22 @@ fn may_leave_one<K: Content>(view: &View<'_, K>) -> bool {
     view.known.is_doubtful && !is_known && !view.progress.is_searched
 }
 
-/// All that comes before the call, and the call. The content is read just before, because somebody may have decided to keep the
-/// snapshot meanwhile.
+/// Asks the driver for what it may have left over, with the secret for lists if the class names one.
+fn name_leftovers<K: Content>(view: &View<'_, K>) -> Step {
+    let place = list_secret(view).unwrap_or_default().filter(|_| view.rules.lists);
+    view.read(place, Operation::Delete, true).unwrap_or(Step::NameLeftovers)
+}
+
+/// Where the class says that the secret for lists is.
+pub fn list_secret<K: Content>(view: &View<'_, K>) -> Result<Option<SecretRef>, SecretFault> {
+    match view.class {
+        ClassView::Ours(class) => for_listing(class.parameters(), &view.content.meta().name),
+        _ => Ok(None),
+    }
+}
+
+/// All that comes before the call, and the call. The content is read just before it, because a user may have changed the policy
+/// meanwhile.
 pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step, Refusal> {
     view.takes(Operation::Delete)?;
     // A content whose VolumeSnapshot the group owns does not keep the group.
@@ -79,6 +92,9 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
     let is_listed = if view.exists && !K::NAMES.is_group { view.known.is_relisted } else { view.progress.is_listed };
     if !is_listed {
         return Ok(Step::Relist);
+    }
+    if view.known.is_ahead && !view.progress.is_caught_up {
+        return Ok(Step::CatchUp);
     }
     // The cache of a node has the contents of that node alone.
     if view.rules.node.is_some() && !view.progress.is_sought {

@@ -12,19 +12,13 @@
 //! content (I1). The finalizer leaves it only without an unanswered call, and without a snapshot that the driver should have deleted
 //! (I2). What the process remembers as unanswered counts more than a mark that somebody has wiped.
 
+use crate::roles::snapshotter::content::record::{
+    Class, ClassView, Content, Found, InvalidSnapshot, Operation, Wait, facts, intent, status, writes,
+};
 use crate::roles::snapshotter::names::LABEL_MANAGED_BY;
 
-use super::attempt::Operation;
-use super::error::InvalidSnapshot;
-use super::facts::{self, ClassView};
-use super::found::Found;
-use super::intent;
-use super::kind::{Class, Content};
-use super::look_up::{self, LookUp};
-use super::status;
-use super::view::{Kept, Rules, Step, View, Wait};
-use super::writes;
-use super::{create, delete, orphan};
+use super::view::{Kept, Rules, Step, View};
+use super::{create, delete, look_up, look_up::LookUp, orphan};
 
 /// The row of spec 4.1 that a content is at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -193,7 +187,7 @@ fn finish<K: Content>(view: &View<'_, K>) -> Step {
 /// What is still to be written of a failure: the mark of a call with a final answer goes, and the status says why.
 fn after_failure<K: Content>(view: &View<'_, K>) -> Step {
     let (content, Some(failure)) = (view.content, &view.progress.failure) else { return Step::Settled };
-    if view.exists {
+    if view.exists && !view.progress.is_unrecorded {
         // Nobody wants a snapshot, and there is none: the mark leaves with the finalizer, and nothing is asked any more.
         if failure.is_final
             && facts::is_deleting(content)

@@ -7,12 +7,10 @@ use tracing::warn;
 use crate::cluster::{BY_CLASS, Change, Origin};
 use crate::queue::Cause;
 use crate::roles::kit::Controllers;
+use crate::roles::snapshotter::content::policy::predicates;
+use crate::roles::snapshotter::content::record::{Content, facts};
 
-use super::context::Context;
-use super::facts;
-use super::kind::Content;
-use super::memory::ContentKey;
-use super::predicates;
+use super::{context::Context, memory::ContentKey};
 
 /// Feeds the queue from the caches. What an earlier term has left without an answer comes first.
 pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, controllers: &mut Controllers) {
@@ -22,11 +20,11 @@ pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, co
             cx.wake(&content, Cause::Changed);
         }
     }
-    controllers.on(&cx.stores.contents, {
+    controllers.on_store(&cx.stores.contents, {
         let cx = Arc::clone(cx);
         move |change| on_content(change, &cx)
     });
-    controllers.on(&cx.stores.classes, {
+    controllers.on(&cx.stores.caches.classes, {
         let cx = Arc::clone(cx);
         move |change| {
             let Some(class) = predicates::class_turns(change) else { return };
@@ -39,7 +37,7 @@ pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, co
 
 /// Wakes groups whose deletion waits for a content that needs one of their snapshots.
 pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context<K>>, controllers: &mut Controllers) {
-    controllers.on(&cx.across.snapshots, {
+    controllers.on(&cx.stores.across.snapshots, {
         let cx = Arc::clone(cx);
         move |change| {
             let Some(content) = predicates::may_let_go(change) else { return };
@@ -61,32 +59,35 @@ fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
     if let Some(old) = &change.old
         && change.new.as_deref().is_none_or(|new| new.meta().uid != old.meta().uid)
     {
-        if change.origin == Origin::Relist {
-            cx.memory.end_unseen(&old.meta().uid);
-        }
-        gone(old, cx);
+        gone(old, change.origin == Origin::Relist, cx);
     }
     let Some(new) = &change.new else { return };
     // Our own removal of the mark comes after the answer, when nothing is unanswered any more.
+    let (uid, is_ours) = (&*new.meta().uid, change.origin == Origin::OwnWrite);
     let is_given_up = change.old.as_deref().is_some_and(|old| predicates::is_given_up(old, &**new));
-    if is_given_up && cx.memory.is_unanswered(&new.meta().uid) {
+    if is_given_up && cx.is_unanswered(uid) {
         warn!(content = &*new.meta().name, "somebody has removed the mark of an unanswered call: it is given up");
-        cx.memory.settle(&new.meta().uid);
+        cx.memory.change(uid, |memory| memory.unanswered = None);
         cx.wake(new, Cause::Changed);
     }
-    let is_wiped = change.origin != Origin::OwnWrite && predicates::is_wiped(&**new);
-    cx.memory.see(new, is_wiped);
-    let is_turned = change.old.as_deref().is_none_or(|old| {
-        predicates::is_turned(old, &**new) || (change.origin != Origin::OwnWrite && predicates::is_freed(old, &**new))
-    });
-    if is_turned || (is_wiped && cx.memory.is_unanswered(&new.meta().uid)) {
+    let is_wiped = !is_ours && predicates::is_wiped(&**new);
+    cx.memory.change(uid, |memory| memory.see(new, is_wiped));
+    let is_turned = change
+        .old
+        .as_deref()
+        .is_none_or(|old| predicates::is_turned(old, &**new) || (!is_ours && predicates::is_freed(old, &**new)));
+    if is_turned || (is_wiped && cx.is_unanswered(uid)) {
         cx.wake(new, Cause::Changed);
     }
 }
 
-/// A content with an unanswered call is worked to its end. Of any other nothing is remembered.
-fn gone<K: Content>(old: &Arc<K>, cx: &Context<K>) {
-    if cx.memory.is_unanswered(&old.meta().uid) {
+/// A content with an unanswered call is worked to its end. Of any other nothing is remembered. `is_unseen`: only a list has shown that it
+/// is gone, and no watch what became of it before.
+fn gone<K: Content>(old: &Arc<K>, is_unseen: bool, cx: &Context<K>) {
+    let is_unanswered = cx.memory.change(&old.meta().uid, |memory| {
+        memory.unanswered.as_mut().map(|unanswered| unanswered.is_end_unseen |= is_unseen).is_some()
+    });
+    if is_unanswered {
         cx.add(&cx.about(Arc::clone(old), false), Cause::Changed);
     } else {
         cx.forget(&ContentKey::of(&**old));

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::super::attempt::ContentEnd;
 use super::super::create::name_taken;
-use super::super::fixtures::{BDEL, INTENT, MARK, asked, content, cut, marked};
-use super::super::intent::Intent;
+use super::super::progress::ContentEnd;
+use super::super::progress::Left;
 use super::super::tables::Case;
-use super::super::view::Left;
 use super::*;
 use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::roles::kit::fixtures::merged;
+use crate::roles::snapshotter::content::record::fixtures::{BDEL, INTENT, MARK, asked, content, cut, marked};
+use crate::roles::snapshotter::content::record::intent::Intent;
 
 fn dt(patch: Value) -> Value {
     merged(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), patch)

@@ -8,12 +8,10 @@ use crate::cluster::{ApiError, ApiErrorKind};
 use crate::process::error_chain;
 use crate::roles::kit::{AttemptError, OpError};
 
-use super::attempt::Operation;
-use super::error::{
-    CLEAR, ContentError, InvalidSnapshot, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET, READ_OWNER, RELEASE,
+use crate::roles::snapshotter::content::record::error::{
+    CLEAR, LOAD_DELETION_SECRET, LOAD_LIST_SECRET, LOAD_SECRET, READ_OWNER, RELEASE,
 };
-use super::facts;
-use super::kind::Content;
+use crate::roles::snapshotter::content::record::{Content, ContentError, InvalidSnapshot, Operation, facts};
 
 /// An Event's reason, and its text, which is also the status' message.
 pub type Told = (String, String);
@@ -41,9 +39,9 @@ pub fn told<K: Content>(content: &K, operation: Operation, error: &ContentError)
 /// it keeps a content that should be gone.
 fn is_told(error: &ContentError) -> bool {
     match error {
-        AttemptError::Reason(InvalidSnapshot::Replaced(_)) | AttemptError::Unseen(..) | AttemptError::Endless(_) => {
-            false
-        }
+        AttemptError::Reason(InvalidSnapshot::Replaced(_) | InvalidSnapshot::Waits(..))
+        | AttemptError::Unseen(..)
+        | AttemptError::Endless(_) => false,
         AttemptError::Reason(_) | AttemptError::Driver(_) => true,
         AttemptError::Op(failed) if is_of_secret(error) => failed.is_of_missing_secret(),
         AttemptError::Op(failed) => [CLEAR, RELEASE, READ_OWNER].contains(&failed.op) && is_lasting(failed),
@@ -162,10 +160,10 @@ mod tests {
     use serde_json::json;
     use tonic::Code;
 
-    use super::super::fixtures::{CLASSES, content, cut, given};
     use super::*;
     use crate::cluster::VolumeSnapshotContent;
     use crate::csi::RpcError;
+    use crate::roles::snapshotter::content::record::fixtures::{CLASSES, content, cut, given};
     use crate::roles::snapshotter::secrets::SecretFault;
 
     fn driver(method: &'static str, message: &str) -> ContentError {

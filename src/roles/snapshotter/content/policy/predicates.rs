@@ -5,12 +5,10 @@
 
 use crate::cluster::Change;
 use crate::queue::epoch_of;
+use crate::roles::snapshotter::content::record::{Class, ClassView, Content, facts, intent};
 use crate::roles::snapshotter::names;
 
 use super::decide::{Phase, phase};
-use super::facts::{self, ClassView};
-use super::intent;
-use super::kind::{Class, Content};
 use super::view::Rules;
 
 /// The lane of takes and look-ups.
@@ -124,11 +122,13 @@ pub fn class_turns<C: Class>(change: &Change<C>) -> Option<&str> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::fixtures::{BDEL, FIN, INTENT, MARK, class, content, cut, given, marked, ready};
     use super::super::tables::rules;
     use super::*;
     use crate::cluster::{VolumeSnapshotClass, VolumeSnapshotContent};
     use crate::roles::kit::fixtures::change;
+    use crate::roles::snapshotter::content::record::fixtures::{
+        BDEL, FIN, INTENT, MARK, class, content, cut, given, marked, ready,
+    };
 
     #[test]
     fn s7_our_own_writes_wake_nothing() {
@@ -228,7 +228,9 @@ mod tests {
 
     #[test]
     fn a_content_that_goes_or_changes_may_let_the_group_of_its_snapshot_go() {
-        let named = super::super::fixtures::content_value(json!({ "status": { "snapshotHandle": "snap-1" } }));
+        let named = crate::roles::snapshotter::content::record::fixtures::content_value(
+            json!({ "status": { "snapshotHandle": "snap-1" } }),
+        );
         let mut touched = named.clone();
         touched["metadata"]["resourceVersion"] = json!("8");
         let mut going = named.clone();

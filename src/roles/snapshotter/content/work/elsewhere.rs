@@ -1,8 +1,8 @@
 //! The contents that the cache of a node's daemon does not have: those of other nodes, and those of no node (snapshotter spec 11).
 //!
-//! Such a daemon watches the contents of its own node alone. Another content that names the same snapshot keeps it, wherever it is:
-//! one that a backup has brought back has no label, and one whose label was changed is another node's. So all contents are read from
-//! the API before each deletion. Deletions that wait at the same time share a list that began after the last of them had come.
+//! Such a daemon watches only the contents of its own node. Any other content that names the same snapshot keeps it: a content from a
+//! backup has no label, and a content with another label is another node's. So all contents are read from the API before each deletion.
+//! Deletions that wait at the same time share one list, which began after the last of them had come.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Mutex;
 
-use crate::cluster::{Api, ApiError, IdKind};
+use crate::cluster::IdKind;
 
-use super::facts;
-use super::intent;
-use super::kind::Content;
+use crate::roles::snapshotter::content::record::{Content, across::keeps, facts};
 
 /// The contents that keep a snapshot, by the [key](IdKind::key) of its id: uid and name of each.
 pub type Keepers = BTreeMap<String, Vec<(String, String)>>;
@@ -30,32 +28,29 @@ pub struct Elsewhere {
     last: Mutex<Option<(u64, Arc<Keepers>)>>,
 }
 
-/// Whether a content of any node keeps the snapshot that it names. One that goes with it does not.
-pub fn keeps<K: Content>(content: &K) -> bool {
-    let is_going = facts::is_deleting(content) && (facts::has_lost_owner(content) || facts::is_unbound(content));
-    let takes_along = facts::takes_snapshot_along(content) && !intent::is_copied(content);
-    !(is_going && takes_along)
-}
-
 impl Elsewhere {
-    /// The contents of this driver that keep a snapshot, by a list that begins from now on.
-    pub async fn keepers<K: Content>(&self, api: &Api, driver: &str) -> Result<Arc<Keepers>, ApiError> {
+    /// The contents of this driver that keep a snapshot, by a list that begins from now on: `list`, unless another deletion has begun one.
+    pub async fn keepers<K: Content, E>(
+        &self,
+        driver: &str,
+        list: impl Future<Output = Result<Vec<K>, E>>,
+    ) -> Result<Arc<Keepers>, E> {
         // A list that begins from now on has what exists by now.
         let begun = self.begun.load(Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let mut last = self.last.lock().await;
+        let mut newest = self.last.lock().await;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        let shared = last.as_ref().filter(|(number, _)| *number > begun).map(|(_, found)| Arc::clone(found));
+        let shared = newest.as_ref().filter(|(number, _)| *number > begun).map(|(_, found)| Arc::clone(found));
         let found = if let Some(found) = shared {
             found
         } else {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            let found = Arc::new(keepers_of(&api.list::<K>(None, None).await?, driver));
-            *last = Some((number, Arc::clone(&found)));
+            let found = Arc::new(keepers_of(&list.await?, driver));
+            *newest = Some((number, Arc::clone(&found)));
             found
         };
         if self.waiting.load(Ordering::SeqCst) == 0 {
-            *last = None;
+            *newest = None;
         }
         Ok(found)
     }
@@ -76,9 +71,9 @@ fn keepers_of<K: Content>(all: &[K], driver: &str) -> Keepers {
 mod tests {
     use serde_json::json;
 
-    use super::super::fixtures::{BDEL, DRIVER, content, cut, given, marked};
     use super::*;
     use crate::roles::kit::fixtures::merged;
+    use crate::roles::snapshotter::content::record::fixtures::{BDEL, DRIVER, content, cut, given, marked};
 
     #[test]
     fn every_content_keeps_its_snapshot_but_one_that_has_it_deleted() {

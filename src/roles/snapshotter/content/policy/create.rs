@@ -1,13 +1,11 @@
 //! Takes a snapshot, and asks again until it is ready to use (snapshotter spec 5.4, 6.2). Pure.
 
-use super::attempt::Operation;
-use super::error::InvalidSnapshot;
-use super::facts;
-use super::kind::Content;
+use crate::roles::snapshotter::content::record::{
+    Asked, Content, InvalidSnapshot, Operation, Wait, facts, request::plan, writes,
+};
+
 use super::look_up::LookUp;
-use super::request::{Asked, plan};
-use super::view::{Refusal, Step, View, Wait};
-use super::writes;
+use super::view::{Refusal, Step, View};
 
 /// Rows 6 and 10: the content has no handle. What can fail without the driver comes before the mark, so that it leaves none.
 pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
@@ -42,11 +40,15 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     if !view.is_confirmed() {
         return Ok(Step::Confirm);
     }
-    Ok(Step::Create(Box::new(asked)))
+    // A content that asks at the same time was unknown when this one was marked. Whose turn it is has the name.
+    Ok(match known.rival.clone().filter(|_| known.unanswered.is_none()) {
+        Some(other) => Step::LeaveName(Box::new(asked), other),
+        None => Step::Create(Box::new(asked)),
+    })
 }
 
 /// Why the driver is not asked by a name that `other` has.
-pub(super) fn name_taken<K: Content>(name: &str, other: &str) -> InvalidSnapshot {
+pub(in super::super) fn name_taken<K: Content>(name: &str, other: &str) -> InvalidSnapshot {
     let (owner, setting) = (K::NAMES.owner, K::NAMES.name_length);
     InvalidSnapshot::NameTaken { name: name.to_owned(), other: other.to_owned(), owner, setting }
 }
@@ -62,6 +64,9 @@ pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal
     }
     if let Some(left) = view.known.pause_left {
         return Ok(Step::Wait(Wait::NotDue(left)));
+    }
+    if let Some(pause) = view.progress.gives_way {
+        return Ok(Step::GiveWay(pause));
     }
     if view.progress.must_look_up {
         return K::ask(view);

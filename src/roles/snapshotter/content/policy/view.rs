@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use crate::cluster::{Moment, ObjectReference, SecretRef};
 use crate::process::folded;
-use crate::roles::snapshotter::secrets::{self, SecretFault};
+use crate::roles::kit::Texts;
+use crate::roles::snapshotter::content::record::{
+    Asked, ClassView, Content, Found, InvalidSnapshot, Needed, Operation, RequestRules, Wait, intent,
+};
+use crate::roles::snapshotter::secrets;
 
-use super::attempt::{Operation, Progress};
-use super::error::InvalidSnapshot;
-use super::facts::ClassView;
-use super::found::Found;
-use super::intent;
-use super::kind::Content;
-use super::needed::Needed;
-use super::request::{Asked, RequestRules};
+use super::progress::{Left, Progress};
 
 /// What is the same for every content of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +45,12 @@ pub struct Known {
     pub asked_since: Option<Moment>,
     /// The content is gone, and nothing has shown what was written on it last.
     pub is_end_unseen: bool,
-    /// Contents were listed since the term began, and the cache has each one that is older than this version of the content.
+    /// The snapshot, where the driver has answered and the content does not say so yet.
+    pub found: Option<Found>,
+    /// Contents were listed since the term began.
     pub is_relisted: bool,
+    /// This version of the content came in an answer: the cache may lack contents that are older.
+    pub is_ahead: bool,
     /// The driver's final answer is that there is no snapshot, and the mark still stands.
     pub is_refused: bool,
     /// The driver has deleted the snapshot.
@@ -57,6 +58,10 @@ pub struct Known {
     /// The snapshot is of a group: that is being deleted as well, or the driver has refused to delete the snapshot by itself, and an
     /// answer has said so.
     pub is_of_group: bool,
+    /// An answer has said that the snapshot is of a group.
+    pub is_grouped: bool,
+    /// An earlier term has left the call without an answer.
+    pub is_resumed: bool,
     /// The driver was asked without an answer, and then refused, or was done without an id: a snapshot may be left over.
     pub is_doubtful: bool,
     /// The last look, which is the call that takes the snapshot, has no answer.
@@ -71,6 +76,8 @@ pub struct Known {
     pub has_heir: bool,
     /// Another content, of another object, whose snapshot has the name that this one is to ask by.
     pub namesake: Option<String>,
+    /// The same once the content is marked: another one for which the driver was asked by the name, or which has that snapshot.
+    pub rival: Option<String>,
     /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
     pub named_by: Option<String>,
     /// Of a group that is to be deleted: a snapshot that somebody needs.
@@ -83,6 +90,10 @@ pub struct Known {
     pub has_copy: bool,
     /// The cluster has no contents at all by now: their definition was deleted, and nothing follows from that.
     pub is_kind_absent: bool,
+    /// How often a snapshot that is not ready was looked at.
+    pub looks: u32,
+    /// Which warnings users have read.
+    pub told: Texts,
 }
 
 /// Everything that a decision depends on.
@@ -128,8 +139,12 @@ pub enum Step {
     Begin(Box<Asked>),
     /// Read the content, of which only the cache is known.
     Confirm,
+    /// Come back after this pause: others change the volume.
+    GiveWay(Duration),
     /// List the contents: once in the term, and once more before the snapshot of a content that is gone is deleted.
     Relist,
+    /// Wait until the cache has every content that is older than this version of the content.
+    CatchUp,
     /// Read from the API's history what was written last on a content that is gone.
     ReadEnd,
     /// Read the contents of all nodes, and look for another one with this snapshot.
@@ -138,6 +153,8 @@ pub enum Step {
     ReadOwner(OwnerNeed),
     /// `CreateSnapshot`, `CreateVolumeGroupSnapshot`.
     Create(Box<Asked>),
+    /// Do not ask the driver, because another content has the name.
+    LeaveName(Box<Asked>, String),
     /// A driver that lists nothing is believed: the snapshot with this handle is ready.
     Assume(String),
     /// `GetSnapshot`, `ListSnapshots`, `GetVolumeGroupSnapshot`.
@@ -206,26 +223,6 @@ pub struct SecretNeed {
     pub is_for_listing: bool,
 }
 
-/// Why a snapshot without a content is left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// Another content names it, or is to get it.
-    ToHeir,
-    /// The content said `Retain`.
-    Retained,
-    /// The driver has deleted it.
-    Deleted,
-    /// The content was given to another node.
-    ToOtherNode,
-    /// Nobody can say any more which policy its content had in the end.
-    EndUnknown,
-    /// It is a group, and another content needs one of its snapshots.
-    MemberNeeded,
-    /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: somebody may have kept it on
-    /// purpose.
-    MaybeKept,
-}
-
 /// Why a snapshot is kept although its content is deleted with the policy `Delete`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -237,38 +234,13 @@ pub enum Kept {
     NamedBy(String),
 }
 
-/// What a content waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wait {
-    /// The driver: it has just said that the snapshot is not ready.
-    NotReady,
-    /// The end of the pause before the next look.
-    NotDue(Duration),
-    /// The snapshot-controller fills the status of a member of a group.
-    Member,
-    /// It is being deleted, and its `VolumeSnapshot` is not.
-    Snapshot,
-    /// It is being deleted without our finalizer: nothing would hold it while the driver is called.
-    Unprotected,
-    /// Its class is of this other driver.
-    ForeignClass(String),
-    /// It is a copy of another content.
-    Copied,
-    /// The driver's snapshot with this id was taken before the content was made, and the content bore a mark of somebody else.
-    Earlier(String),
-}
-
 impl<K: Content> View<'_, K> {
     /// Where the secret of the content is.
     pub fn secret_place(&self) -> Result<Option<SecretRef>, InvalidSnapshot> {
         let allowed = &self.rules.secret_namespaces;
         let place = secrets::from_annotations(self.content.meta(), K::NAMES.secret, allowed);
-        place.map_err(|fault| self.secret_fault(fault))
-    }
-
-    /// The error of a secret that the content does not name.
-    pub fn secret_fault(&self, fault: SecretFault) -> InvalidSnapshot {
-        InvalidSnapshot::Secret { of: K::NAMES.word, content: self.content.meta().name.to_string(), fault }
+        let content = || self.content.meta().name.to_string();
+        place.map_err(|fault| InvalidSnapshot::Secret { of: K::NAMES.word, content: content(), fault })
     }
 
     /// The step that reads a secret, unless it was read.

@@ -3,16 +3,17 @@
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::super::attempt::Failure;
-use super::super::fixtures::{
-    BDEL, CLASSES, DRIVER, FIN, INTENT, MARK, asked, class, content, cut, given, marked, ready,
-};
+use super::super::progress::Failure;
+use super::super::progress::Left;
 use super::super::tables::{Case, rules};
-use super::super::view::{Doomed, Kept, Left};
+use super::super::view::{Doomed, Kept};
 use super::*;
 use crate::cluster::{Moment, VolumeSnapshotContent};
 use crate::csi::RpcError;
 use crate::roles::kit::fixtures::merged;
+use crate::roles::snapshotter::content::record::fixtures::{
+    BDEL, CLASSES, DRIVER, FIN, INTENT, MARK, asked, class, content, cut, given, marked, ready,
+};
 use crate::roles::snapshotter::names::{
     ANNOTATION_GROUP_HANDLE, ANNOTATION_SNAPSHOT_SECRET_NAME, ANNOTATION_SNAPSHOT_SECRET_NAMESPACE,
 };

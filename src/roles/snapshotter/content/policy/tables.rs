@@ -4,12 +4,11 @@ use serde_json::json;
 
 use crate::cluster::{SecretRef, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::roles::kit::Secret;
+use crate::roles::snapshotter::content::record::ClassView;
+use crate::roles::snapshotter::content::record::fixtures::{DRIVER, asked, class, request_rules};
 
-use super::attempt::Progress;
-use super::decide::next_step;
-use super::facts::ClassView;
-use super::fixtures::{DRIVER, asked, class, request_rules};
 use super::view::{Known, Rules, Step, View};
+use super::{decide::next_step, progress::Progress};
 
 pub(super) fn rules() -> Rules {
     Rules {

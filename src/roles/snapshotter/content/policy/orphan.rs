@@ -1,17 +1,15 @@
-//! A content that somebody has removed by force while the driver was called for it (snapshotter L9): the driver is asked until its
-//! answer is final, and the snapshot is then deleted, if the content said so and no other content has it. Pure.
+//! A content that was removed by force while the driver was called for it (snapshotter L9). The driver is asked until its answer is
+//! final. Then the snapshot is deleted, if the policy of the content was `Delete` and no other content has the snapshot. Pure.
 //!
-//! What stands on a content may be a copy from the time before people kept the snapshot: its request then finds the snapshot that they
-//! kept. So only a snapshot that was taken after the content was made is deleted. All others are left, and reported.
+//! A content may be a copy from a backup, and its request then finds a snapshot that people have kept on purpose. So a snapshot is deleted
+//! only if it was taken after the content was made. All others are kept, and reported.
 
-use super::attempt::{ContentEnd, Operation};
-use super::error::InvalidSnapshot;
-use super::facts;
-use super::found::Found;
-use super::kind::Content;
-use super::view::{Doomed, Left, Refusal, Step, View};
-use super::{create, delete};
 use crate::cluster::Moment;
+use crate::roles::snapshotter::content::record::{Content, Found, InvalidSnapshot, Operation, facts};
+
+use super::progress::{ContentEnd, Left};
+use super::view::{Doomed, Refusal, Step, View};
+use super::{create, delete};
 
 /// The API stamps a content with the beginning of a second, and a driver may round the time of its snapshot down to one.
 const ROUNDING: i128 = 1_000_000_000;

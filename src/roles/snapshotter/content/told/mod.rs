@@ -1,0 +1,10 @@
+//! What people and metrics are told of contents.
+//!
+//! ```text
+//! report.rs    Events, figures, log lines      texts.rs   the words for failures: pure
+//! waiting.rs   what waits: gauges, and a table of the status page
+//! ```
+
+pub mod report;
+pub mod texts;
+pub mod waiting;
