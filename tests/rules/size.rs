@@ -86,7 +86,6 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             ),
             Growth(52, "what is told before an attempt ends, and locks that a group holds: the resizer fell by 463"),
             Growth(13, "a verb that creates an object, a stage that admits a key, and the API for tasks without a key"),
-            Growth(68, "verbs and locks that the snapshotter has by itself until it moves"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),

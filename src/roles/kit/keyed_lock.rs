@@ -7,7 +7,7 @@ use crate::election::{Term, TermOver};
 use crate::process::Clock;
 use crate::queue::{Key, Ticket};
 
-use super::locks::{HeldLocks, Patience};
+use super::locks::HeldLocks;
 
 /// A mutex per key. First come, first served.
 #[derive(Debug)]
@@ -40,21 +40,7 @@ impl<S: fmt::Display> KeyedLock<S> {
 impl KeyedLock<String> {
     /// Locks `key` if nobody holds or awaits it.
     pub fn try_lock(&self, key: &str) -> Option<HeldLocks> {
-        let mut held = HeldLocks::default();
-        held.try_lock(&self.locks, key).then_some(held)
-    }
-
-    /// Locks all of `keys`, which are in their order, until the returned guards are dropped. No other task waits for what this one
-    /// holds while this one waits.
-    pub async fn lock_all<K: Key>(
-        &self,
-        keys: &[String],
-        ticket: &mut Ticket<K>,
-        term: &Term,
-    ) -> Result<HeldLocks, TermOver> {
-        let mut held = HeldLocks::default();
-        held.lock_all(&self.locks, keys, term, Patience::UntilOver, ticket).await?;
-        Ok(held)
+        HeldLocks::try_of(&self.locks, key)
     }
 
     /// Locks all of `keys`, which are in their order, until the returned guards are dropped. No other task waits for what this one
@@ -147,14 +133,13 @@ mod tests {
         let settings = QueueSettings { name: "pairs".to_owned(), lanes, backoff, span: None };
         let queue = WorkQueue::new(settings, &Meter::new(), Clock::system(), Rng::seeded(1));
         let (done, tasks) = (Arc::<Mutex<Vec<String>>>::default(), Tasks::new("test").0);
-        let term = Term::permanent(&CancellationToken::new(), Clock::system());
         let (served, locks, told) = (queue.clone(), Arc::clone(locks), Arc::clone(&done));
         let handler = move |mut ticket: Ticket<String>| {
-            let (locks, told, term) = (Arc::clone(&locks), Arc::clone(&told), term.clone());
+            let (locks, told) = (Arc::clone(&locks), Arc::clone(&told));
             async move {
                 let key = ticket.key().clone();
-                let both = locks.lock_all(&["a".to_owned(), "b".to_owned()], &mut ticket, &term).await;
-                assert!(both.is_ok());
+                let both = ["a".to_owned(), "b".to_owned()];
+                let _held = ticket.park(locks.acquire_all(&both)).await;
                 told.lock().unwrap().push(key);
                 Outcome::Settled
             }

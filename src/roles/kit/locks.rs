@@ -87,62 +87,6 @@ impl HeldLocks {
         Ok(!has_waited)
     }
 
-    /// Locks several volumes, named in their order, and unlocks the volumes that were locked before. None of them is held while the
-    /// attempt waits for another. `false`: the attempt had to wait, so its view may be old and it must observe again.
-    ///
-    /// An attempt that gets one volume in its turn and finds another one busy unlocks the first one, and joins no line for a moment.
-    /// Otherwise three attempts that wait for the same two volumes keep each other waiting for ever: an unlocked volume goes to the next
-    /// in its line, so both are never free at once.
-    pub async fn lock_all<K: Key>(
-        &mut self,
-        locks: &VolumeLocks,
-        volumes: &[String],
-        term: &Term,
-        patience: Patience,
-        ticket: &mut Ticket<K>,
-    ) -> Result<bool, TermOver> {
-        if volumes.iter().all(|volume| self.has(volume)) {
-            return Ok(true);
-        }
-        self.release();
-        let (mut has_waited, mut has_had_turn) = (false, false);
-        loop {
-            let is_busy = |volume: &&String| {
-                let is_taken = !self.has(volume);
-                let lock = if is_taken { locks.try_acquire(volume) } else { None };
-                let is_busy = is_taken && lock.is_none();
-                self.0.extend(lock.map(GroupLock::from));
-                is_busy
-            };
-            let Some(busy) = volumes.iter().find(is_busy) else { return Ok(!has_waited) };
-            self.release();
-            let is_in_vain = has_had_turn;
-            (has_waited, has_had_turn) = (true, !is_in_vain);
-            let turn = async {
-                if is_in_vain {
-                    tokio::time::sleep(PAUSE).await;
-                    return None;
-                }
-                Some(locks.acquire(busy).await)
-            };
-            let lock = match patience {
-                Patience::UntilOver => ticket.park(term.unless_over(turn)).await?,
-                Patience::UntilLost => ticket.park(term.until_lost(turn)).await?,
-            };
-            self.0.extend(lock.map(GroupLock::from));
-        }
-    }
-
-    /// Locks a volume if nobody holds or awaits it, and unlocks the volumes that were locked before. `false`: somebody does.
-    pub fn try_lock(&mut self, locks: &VolumeLocks, volume: &str) -> bool {
-        if self.has(volume) {
-            return true;
-        }
-        self.release();
-        self.0.extend(locks.try_acquire(volume).map(GroupLock::from));
-        self.has(volume)
-    }
-
     /// Locks several volumes, named in their order, until the returned guards are dropped. None of them is held while the attempt waits
     /// for another.
     ///

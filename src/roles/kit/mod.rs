@@ -47,14 +47,13 @@
 //! - `intend` sees the view: the object may be gone when the answer to its call comes, and is kept from then on as it was.
 //! - `view_within` sees the progress: what an attempt has read for itself says which facts of other objects count.
 //!
-//! The attacher, the resizer, and the provisioner's deletions, data sources, capacity and nodes have this shape. The others have
-//! [`Reconciler`], its forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself. Each
-//! moves on its own; then `reconcile.rs` goes, with [`ByUid`], [`UidSet`] and [`Told`].
+//! The attacher, the resizer, the snapshotter, and the provisioner's deletions, data sources, capacity and nodes have this shape. Its claims
+//! have [`Reconciler`], its forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself.
+//! When they have moved, `reconcile.rs` goes, with [`UidSet`].
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).
 
-pub mod by_uid;
 pub mod controllers;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
@@ -98,7 +97,6 @@ pub mod told;
 pub mod uid_set;
 pub mod unknown_values;
 
-pub use by_uid::ByUid;
 pub use controllers::Controllers;
 pub use drive::{Admit, End, Reconcile, Run, Start};
 pub use events::EventsMode;
@@ -112,6 +110,6 @@ pub use scope::TermScope;
 pub use secrets::Secret;
 pub use store::Store;
 pub use telling::Telling;
-pub use told::{Texts, Told};
+pub use told::Texts;
 pub use uid_set::UidSet;
 pub use unknown_values::UnknownValues;

@@ -129,16 +129,6 @@ impl<'a, K: Key> Attempt<'a, K> {
         self.locks.lock(locks, (one, other), term, self.patience, self.ticket).await
     }
 
-    /// The same for several volumes, named in their order: all of them, or none while the attempt waits.
-    pub async fn lock_all(&mut self, volumes: &[String], locks: &VolumeLocks, term: &Term) -> Result<bool, TermOver> {
-        self.locks.lock_all(locks, volumes, term, self.patience, self.ticket).await
-    }
-
-    /// Locks a volume for this attempt if nobody holds or awaits it.
-    pub fn try_lock(&mut self, volume: &str, locks: &VolumeLocks) -> bool {
-        self.locks.try_lock(locks, volume)
-    }
-
     /// Unlocks the volumes.
     pub fn unlock(&mut self) {
         self.locks.release();

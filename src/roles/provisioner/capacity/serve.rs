@@ -102,7 +102,7 @@ async fn find_owner(cx: &CapacityContext) -> Option<OwnerReference> {
     let (namespace, pod) = (cx.instance.namespace.as_deref(), cx.instance.pod.as_deref());
     let mut shown = None;
     for failures in 1.. {
-        let found = cx.scope.beside(async |api| owner::find(&api, namespace, pod, cx.section.owner_level).await);
+        let found = cx.scope.in_task(async |api| owner::find(&api, namespace, pod, cx.section.owner_level).await);
         // The term is over, and nothing will be written.
         let Ok(found) = found.await else { return std::future::pending().await };
         match found {
