@@ -104,7 +104,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("roles/reconciler", 297, &[]),
     ("roles/registrar", 1595, &[]),
     ("roles/resizer", 3056, &[Growth(13, "an infeasible change shows its tries and the words of the driver")]),
-    ("roles/snapshotter", 5335, &[Growth(4, "a snapshot that waits counts its tries")]),
+    ("roles/snapshotter", 5284, &[Growth(4, "a snapshot that waits counts its tries")]),
     (
         "sandbox",
         15678,

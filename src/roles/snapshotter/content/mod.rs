@@ -23,6 +23,3 @@ pub mod policy;
 pub mod record;
 pub mod told;
 pub mod work;
-
-pub use policy::view;
-pub use record::{error, facts, found, kind, request, status};

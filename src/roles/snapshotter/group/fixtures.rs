@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cached as _, Fields, GroupMember, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
 use crate::roles::kit::fixtures::merged;
-use crate::roles::snapshotter::content::kind::Content;
-use crate::roles::snapshotter::content::request::{Asked, NameRule, RequestRules, plan};
-use crate::roles::snapshotter::content::{facts::ClassView, view::Rules};
+use crate::roles::snapshotter::content::policy::Rules;
+use crate::roles::snapshotter::content::record::{Asked, ClassView, Content, NameRule, RequestRules, request::plan};
 use crate::roles::snapshotter::names::ANNOTATION_SNAPSHOTTING;
 
 pub(super) const DRIVER: &str = "demo.csi.example.com";

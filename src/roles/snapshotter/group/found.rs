@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::GroupMember;
 use crate::proto::{Snapshot, VolumeGroupSnapshot};
-use crate::roles::snapshotter::content::error::InvalidSnapshot;
-use crate::roles::snapshotter::content::found::{Found, Odd, is_time, nanoseconds, size};
+use crate::roles::snapshotter::content::record::found::{is_time, nanoseconds, size};
+use crate::roles::snapshotter::content::record::{Found, InvalidSnapshot, Odd};
 
 /// Reads an answer about snapshots of the volumes `asked`. A time that is missing is the answer's own for the group, and none for its
 /// snapshots. Snapshots that cannot be told apart, or were not asked for, are not stored as members; the group has them all the same, and

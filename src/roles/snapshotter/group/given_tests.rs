@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::VolumeSnapshotContent;
 use crate::proto::CreateVolumeGroupSnapshotRequest;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::roles::snapshotter::content::kind::Content as _;
+use crate::roles::snapshotter::content::record::Content as _;
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::VolumeSnapshotContent;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::roles::snapshotter::content::kind::Content as _;
+use crate::roles::snapshotter::content::record::Content as _;
 use crate::roles::snapshotter::names::ANNOTATION_GROUP_HANDLE;
 
 /// A content of an administrator, for one of the group's snapshots.

@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cluster::{GroupMember, GroupSource, ObjectReference, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
-use crate::roles::snapshotter::content::found::Found;
-use crate::roles::snapshotter::content::kind::{Class, Content, Names, Said};
+use crate::roles::snapshotter::content::record::kind::{Names, Said};
+use crate::roles::snapshotter::content::record::{Class, Content, Found};
 use crate::roles::snapshotter::names;
 
 impl Content for VolumeGroupSnapshotContent {

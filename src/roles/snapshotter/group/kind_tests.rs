@@ -1,7 +1,7 @@
 use super::super::fixtures::{content, cut, given, member};
 use super::*;
 use crate::cluster::Patch;
-use crate::roles::snapshotter::content::status::{cleared, failed, filled};
+use crate::roles::snapshotter::content::record::status::{cleared, failed, filled};
 
 fn operations(patch: Option<Patch>) -> Vec<Value> {
     match patch {

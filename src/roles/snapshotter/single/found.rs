@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::proto::Snapshot;
 use crate::proto::list_snapshots_response::Entry;
-use crate::roles::snapshotter::content::error::InvalidSnapshot;
-use crate::roles::snapshotter::content::found::{Found, is_time, nanoseconds, size};
+use crate::roles::snapshotter::content::record::found::{is_time, nanoseconds, size};
+use crate::roles::snapshotter::content::record::{Found, InvalidSnapshot};
 
 /// Reads an answer. A time that is missing is the answer's own, and a size of nothing is none.
 pub(super) fn read(snapshot: Option<Snapshot>, now: Timestamp) -> Result<Found, InvalidSnapshot> {

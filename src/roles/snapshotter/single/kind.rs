@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cluster::{ObjectReference, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::roles::snapshotter::content::found::Found;
-use crate::roles::snapshotter::content::kind::{Class, Content, Names, Said};
+use crate::roles::snapshotter::content::record::kind::{Names, Said};
+use crate::roles::snapshotter::content::record::{Class, Content, Found};
 use crate::roles::snapshotter::names;
 
 impl Content for VolumeSnapshotContent {
