@@ -15,10 +15,11 @@ use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, FlagSetting, Loaded, Sources};
 use csi_control_plane::csi::Endpoint;
 use csi_control_plane::diagnostics::Door;
+use csi_control_plane::election::Container;
 use csi_control_plane::migrate::report::Lenient;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
 use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, input, listen};
-use csi_control_plane::roles::{metrics, sections, sidecars};
+use csi_control_plane::roles::{Instance, metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
 
@@ -376,7 +377,7 @@ async fn serve(
         proxies: Proxies::read(variables),
         driver: endpoint.dial(),
         endpoint: loaded.config.csi.endpoint.clone(),
-        instance: Environment::instance(variables),
+        instance: Instance { container: Container::of_this_process(), ..Environment::instance(variables) },
         diagnostics,
         telemetry,
         configuration,

@@ -41,7 +41,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Where we run: `POD_NAME`, `NODE_NAME`, and what the other two functions find.
+    /// Where we run: `POD_NAME`, `NODE_NAME`, and what the other two functions find. The container is not looked for.
     pub fn instance(variables: &BTreeMap<String, String>) -> Instance {
         let told = |key: &str| variables.get(key).filter(|value| !value.is_empty()).cloned();
         Instance {
@@ -50,6 +50,7 @@ impl Environment {
             leases: Some(Self::lease_namespace(variables)),
             pod: told("POD_NAME"),
             node: told("NODE_NAME"),
+            container: None,
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::election::{LeaderElectionSection, LeaseSettings};
+use crate::election::{self, LeaderElectionSection, LeaseSettings};
 use crate::process::{Rng, TaskEnd, TaskEnds, TaskFate, Tasks, watch};
 use crate::roles::{Instance, RoleContext};
 use crate::telemetry::names;
@@ -198,7 +198,7 @@ pub(super) struct LeaseFactory {
 impl LeaseFactory {
     /// The namespace is the configured one, else the one of [`super::environment::Environment::lease_namespace`].
     pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, rng: &Rng) -> Self {
-        let identity = crate::election::identity(&instance.host, rng);
+        let identity = election::identity(&instance.host, instance.pod.as_deref(), instance.container.as_ref(), rng);
         Self {
             section: section.clone(),
             instance: instance.leases.clone().or_else(|| instance.namespace.clone()),

@@ -1,7 +1,7 @@
 //! `leaderElection:` in the configuration file.
 //!
 //! There is no key for the identity: it must be unique per process, also for two processes that share a host name or a
-//! configuration file, so it is always generated (host name and a random suffix). There is none for the Lease's name
+//! configuration file, so it is always generated (see [`super::identity()`]). There is none for the Lease's name
 //! either: it is the Go sidecar's, so that an old and a new controller can never both lead.
 
 use std::collections::BTreeMap;

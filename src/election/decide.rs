@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 
+use super::identity;
 use super::record::Record;
 
 /// What we know about the Lease.
@@ -69,13 +70,13 @@ impl LeaseView {
         }
     }
 
-    /// There is no Lease. If another process held it, it is not free before it would have expired, because the holder
-    /// may be alive.
+    /// There is no Lease. If another process held it, it is not free before it would have expired, while the holder may
+    /// be alive.
     pub(super) fn saw_none(&mut self, me: &str, fallback: Duration, now: Duration) {
         self.doubtful = false;
         let free_at = match &self.lease {
             Known::Absent { .. } => return,
-            Known::Present { record, at, .. } if record.holder.as_deref().is_some_and(|holder| holder != me) => {
+            Known::Present { record, at, .. } if may_hold(record, me) => {
                 at.saturating_add(record.duration(fallback)).max(now)
             }
             Known::Nothing | Known::Present { .. } => now,
@@ -116,10 +117,8 @@ impl LeaseView {
             Known::Nothing => return LeaseAction::Look,
             Known::Absent { free_at, .. } if now >= *free_at => return LeaseAction::Create,
             Known::Absent { free_at, .. } => *free_at,
-            Known::Present { record, at, .. } => match &record.holder {
-                Some(holder) if holder != me => at.saturating_add(record.duration(fallback)),
-                Some(_) | None => now,
-            },
+            Known::Present { record, at, .. } if may_hold(record, me) => at.saturating_add(record.duration(fallback)),
+            Known::Present { .. } => now,
         };
         if now >= free_at { LeaseAction::Write } else { LeaseAction::Wait { until: free_at } }
     }
@@ -145,6 +144,11 @@ impl LeaseView {
             Known::Present { lease, .. } => lease.metadata.resource_version.as_deref(),
         }
     }
+}
+
+/// Whether another process that may be alive holds the Lease.
+fn may_hold(record: &Record, me: &str) -> bool {
+    record.holder.as_deref().is_some_and(|holder| holder != me && !identity::succeeds(me, holder))
 }
 
 /// Whether `a` is not newer than `b`. Resource versions are compared as numbers, which the API guarantees since 1.35
@@ -203,6 +207,16 @@ mod tests {
             assert_eq!(view.action("me", 3 * LEASE, 114 * S), LeaseAction::Wait { until: 115 * S });
             assert_eq!(view.action("me", 3 * LEASE, 115 * S), LeaseAction::Write);
         }
+    }
+
+    #[test]
+    fn the_lease_of_this_containers_last_process_is_taken_at_once_held_or_deleted() {
+        let (me, last) = ("pod_u1_daemon_2", "pod_u1_daemon_1");
+        let mut view = seen(1, &held(last, 1), S);
+        assert_eq!(view.action(me, LEASE, S), LeaseAction::Write);
+        assert_eq!(view.action("pod_u2_daemon_2", LEASE, S), LeaseAction::Wait { until: 16 * S });
+        view.saw_none(me, LEASE, 2 * S);
+        assert_eq!(view.action(me, LEASE, 2 * S), LeaseAction::Create);
     }
 
     #[test]

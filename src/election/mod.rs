@@ -20,6 +20,8 @@
 //!   are written for people; no code compares them.
 //! - **Standbys and the holder watch the Lease**: they notice a release, a deletion or a take-over at once, and an
 //!   expiry at its exact time. Polling each retry period is the fallback.
+//! - **A process that has provably ended keeps nobody out.** An identity names the pod, its uid and the container of the one process that
+//!   holds the container's lock. The next holder of this lock takes the Lease at once: see `container`.
 //! - **A deleted Lease does not count as released.** A standby that saw a holder waits until the Lease would have
 //!   expired; the holder, which also sees the deletion, creates it again. (With client-go a standby creates it at once,
 //!   and two processes lead for some seconds.)
@@ -30,12 +32,14 @@
 //!   could write once; servers aren't suspended, and preconditions on every patch limit the damage.
 
 mod config;
+mod container;
 mod decide;
 mod elector;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 mod fake_api;
 mod gate;
+mod identity;
 mod lease_client;
 mod lease_watch;
 mod pace;
@@ -49,9 +53,10 @@ mod term;
 mod tests;
 
 pub use config::LeaderElectionSection;
+pub use container::{Container, identity};
 pub use elector::{ElectionError, Elector};
 pub use gate::{Gate, Leadership};
 pub use lease_client::{LeaseError, rehearse};
-pub use settings::{LeaseSettings, SettingsError, identity};
+pub use settings::{LeaseSettings, SettingsError};
 pub use status::{ElectionStatus, ElectionView, Stalled};
 pub use term::{Fenced, Term, TermGuard, TermOver};

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::process::Rng;
-
 /// One Lease and how to hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSettings {
@@ -12,7 +10,7 @@ pub struct LeaseSettings {
     pub namespace: String,
     /// The Lease's name, the Go sidecar's.
     pub name: String,
-    /// Our identity; unique among processes, see [`identity`].
+    /// Our identity; unique among processes, see [`super::identity()`].
     pub identity: String,
     /// How long a Lease is valid after its last renewal. Written in whole seconds, rounded up.
     pub lease_duration: Duration,
@@ -80,16 +78,6 @@ impl LeaseSettings {
     }
 }
 
-/// A unique identity: the host's name, sanitised as the Go sidecars do, and a random suffix. Two processes on one
-/// host's network share its name.
-pub fn identity(host: &str, rng: &Rng) -> String {
-    let mut name: String = host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    if name.is_empty() || name.ends_with('-') {
-        name.push('X');
-    }
-    format!("{name}_{}", rng.suffix())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,14 +102,5 @@ mod tests {
         assert_eq!(settings(15_000, 6_001, 5_000).check(), Ok(()));
         assert_eq!(settings(15_000, 10_000, 0).check(), Err(SettingsError::NoRetryPeriod));
         assert_eq!(LeaseSettings { name: String::new(), ..settings(3, 2, 1) }.check(), Err(SettingsError::Nameless));
-    }
-
-    #[test]
-    fn r31_identities_are_sanitised_and_differ_on_one_host() {
-        let rng = Rng::seeded(1);
-        let (a, b) = (identity("node_1.example.", &rng), identity("node_1.example.", &rng));
-        assert!(a.starts_with("node-1-example-X_") && a.len() == "node-1-example-X_".len() + 8, "{a}");
-        assert_ne!(a, b);
-        assert!(identity("", &rng).starts_with("X_"));
     }
 }

@@ -173,6 +173,24 @@ async fn a_standby_leads_within_the_lease_duration_and_a_second_of_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restarted_container_leads_at_once_and_any_other_process_waits() {
+    for (successor, is_proof) in
+        [("pod_u1_daemon_2", true), ("pod_u1_driver_2", false), ("pod_u2_daemon_2", false), ("pod_2", false)]
+    {
+        let api = FakeApi::start();
+        let mut a = Node::join(&api, "pod_u1_daemon_1");
+        a.leads().await;
+        tokio::time::sleep(7 * S).await;
+        a.crash();
+        let mut b = Node::join(&api, successor);
+        let took = b.leads().await;
+        assert_eq!(took < S / 10, is_proof, "{successor}: {took:?}");
+        assert!(is_proof || took > 9 * S, "{successor}: {took:?}");
+        assert_eq!(api.lease(NAME).unwrap().spec.unwrap().lease_transitions, Some(1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_whose_watch_is_forbidden_polls_and_says_why() {
     let api = FakeApi::start();
     api.forbid_watch();

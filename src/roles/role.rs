@@ -29,7 +29,7 @@ use crate::config::RoleSection;
 use crate::config::sidecar::Sidecar;
 use crate::csi::{Client, Csi, Dialer, Driver};
 use crate::diagnostics::Board;
-use crate::election::{Fenced, Term};
+use crate::election::{Container, Fenced, Term};
 use crate::process::{Clock, Rng, TaskEnd, panic_message};
 use crate::telemetry::Meter;
 use crate::telemetry::names::{Foreign, Metric};
@@ -156,7 +156,7 @@ impl Reader {
 /// Where a process runs, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// The machine's or pod's host name: the first half of the identity on Leases.
+    /// The machine's or pod's host name: the first part of the identity on Leases, unless the pod's name is.
     pub host: String,
     /// The namespace that it runs in. In a [`RoleContext`] it is always known: by default `default`, never the kubeconfig's.
     pub namespace: Option<String>,
@@ -166,6 +166,8 @@ pub struct Instance {
     pub pod: Option<String>,
     /// The node that its pod runs on.
     pub node: Option<String>,
+    /// Its container, if it alone holds the container's lock.
+    pub container: Option<Container>,
 }
 
 /// One line of [`super::ROLES`].

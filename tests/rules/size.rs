@@ -58,7 +58,11 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(15, "what belongs to a found object is found with it"),
         ],
     ),
-    ("election", 1526, &[]),
+    (
+        "election",
+        1526,
+        &[Growth(112, "a process names its container, and takes the Lease of the container's last process")],
+    ),
     ("journal", 1984, &[]),
     (
         "migrate",
@@ -74,7 +78,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     ("process", 1799, &[Growth(32, "bytes that are no text are told with their line")]),
     ("queue", 1073, &[Growth(5, "a failure that waits longer counts as one")]),
-    ("roles", 403, &[]),
+    ("roles", 403, &[Growth(1, "the container of this process")]),
     ("roles/attacher", 2260, &[]),
     (
         "roles/kit",
