@@ -192,6 +192,8 @@ fn task(key: &Key) -> String {
 pub(super) struct LeaseFactory {
     section: LeaderElectionSection,
     instance: Option<String>,
+    /// The namespace of our pod and of its replicas.
+    pods: Option<String>,
     identity: String,
 }
 
@@ -199,8 +201,12 @@ impl LeaseFactory {
     /// The namespace is the configured one, else the one of [`super::environment::Environment::lease_namespace`].
     pub(super) fn new(section: &LeaderElectionSection, instance: &Instance, rng: &Rng) -> Self {
         let identity = election::identity(&instance.host, instance.pod.as_deref(), instance.container.as_ref(), rng);
+        if let Some(container) = &instance.container {
+            container.announce(&identity);
+        }
         Self {
             section: section.clone(),
+            pods: instance.namespace.clone(),
             instance: instance.leases.clone().or_else(|| instance.namespace.clone()),
             identity,
         }
@@ -218,6 +224,7 @@ impl LeaseFactory {
             renew_deadline: section.renew_deadline,
             retry_period: section.retry_period,
             labels: section.labels.clone(),
+            holder_pods: self.pods.clone().filter(|_| section.watch_holder_pod),
         })
     }
 }

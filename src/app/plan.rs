@@ -156,6 +156,7 @@ impl Plan {
         let leases: BTreeSet<String> = planned.iter().filter_map(|role| role.lease.clone()).collect();
         if !leases.is_empty() {
             all.extend(leading(known.map(|_| leases)));
+            all.extend(election.watch_holder_pod.then(watching_the_holders_pod));
         }
         let labels = roles.iter().map(|role| role.label.as_str()).chain(local.iter().map(|(name, _)| *name));
         let name = rbac::name(driver, labels);
@@ -199,6 +200,12 @@ fn leading(names: Option<BTreeSet<String>>) -> [Rule; 2] {
     let leases = |verbs: &[&str], reason| Rule::election("coordination.k8s.io", "leases", verbs, reason);
     let held = leases(&["get", "update", "watch"], "lead, and notice at once when another leader stops");
     [leases(&["create"], "create a missing Lease"), held.named(names.unwrap_or_default())]
+}
+
+/// The right to see that the container of a leader has ended.
+fn watching_the_holders_pod() -> Rule {
+    let reason = "take over at once when the kubelet reports that the leader's container has ended";
+    Rule::namespaced("", "pods", &["watch"], reason)
 }
 
 impl fmt::Display for Plan {

@@ -80,6 +80,7 @@ pub async fn reach(
         renew_deadline: section.renew_deadline,
         retry_period: section.retry_period,
         labels: section.labels.clone(),
+        holder_pods: None,
     };
     let namespace = settings.namespace.clone();
     match election::rehearse(clients.work, settings, PATIENCE).await {

@@ -32,6 +32,8 @@ pub struct LeaderElectionSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub retry_period: Duration,
+    /// Whether a standby watches the pod of the leader, to take over as soon as the kubelet reports that its container has ended.
+    pub watch_holder_pod: bool,
     /// Labels put on the Leases.
     pub labels: BTreeMap<String, String>,
 }
@@ -44,6 +46,7 @@ impl Default for LeaderElectionSection {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(5),
+            watch_holder_pod: true,
             labels: BTreeMap::new(),
         }
     }

@@ -24,9 +24,10 @@
 //! no container in this way; who does must let the Lease expire first.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-use super::identity::ContainerProcess;
+use super::identity::{ContainerProcess, termination_message};
 use crate::process::Rng;
 
 /// Where the kubelet mounts the file, unless `terminationMessagePath` says otherwise.
@@ -37,6 +38,8 @@ const TERMINATION_LOG: &str = "/dev/termination-log";
 pub struct Container {
     pub(super) pod_uid: String,
     pub(super) name: String,
+    /// Where the kubelet reads the container's last words. `None` in tests: they play the kubelet.
+    log: Option<PathBuf>,
 }
 
 impl Container {
@@ -45,12 +48,24 @@ impl Container {
     pub fn of_this_process() -> Option<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
         let container = mounted(&mounts)?;
-        lock(Path::new(TERMINATION_LOG)).then_some(container)
+        let log = Path::new(TERMINATION_LOG);
+        lock(log).then(|| Self { log: Some(log.to_owned()), ..container })
     }
 
     /// A container by name, for tests: the caller knows that no other process of it lives.
     pub fn named(pod_uid: &str, name: &str) -> Self {
-        Self { pod_uid: pod_uid.to_owned(), name: name.to_owned() }
+        Self { pod_uid: pod_uid.to_owned(), name: name.to_owned(), log: None }
+    }
+
+    /// Leaves the identity of this process to the kubelet, which reports it when the container has ended: see `election/proof.rs`.
+    pub fn announce(&self, identity: &str) {
+        let Some(log) = &self.log else { return };
+        // The lines of earlier processes of this start of the container stay, and one without an end gets one.
+        let line = format!("\n{}\n", termination_message(identity));
+        let written = OpenOptions::new().append(true).open(log).and_then(|mut file| file.write_all(line.as_bytes()));
+        if let Err(error) = written {
+            tracing::debug!(log = %log.display(), %error, "a standby will wait for the lease to expire");
+        }
     }
 }
 
@@ -58,7 +73,7 @@ impl Container {
 /// name, and so do a process and its predecessor in a pod: the token tells them apart.
 pub fn identity(host: &str, pod: Option<&str>, container: Option<&Container>, rng: &Rng) -> String {
     let token = rng.suffix();
-    if let Some(Container { pod_uid, name }) = container {
+    if let Some(Container { pod_uid, name, .. }) = container {
         let identity = format!("{}_{pod_uid}_{name}_{token}", pod.unwrap_or(host));
         if ContainerProcess::parse(&identity).is_some() {
             return identity;
@@ -171,6 +186,21 @@ mod tests {
             assert_eq!(mounted(&mounts), *expected, "{mounts}");
         }
         assert_eq!(mounted("garbage\n\n36 35\n"), None);
+    }
+
+    #[test]
+    fn the_identity_is_a_line_of_its_own_in_the_termination_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("termination-log");
+        std::fs::write(&log, "the wrapper begins").unwrap();
+        let container = Container { log: Some(log.clone()), ..Container::named("u1", "daemon") };
+        container.announce("pod_u1_daemon_1");
+        container.announce("pod_u1_daemon_2");
+        let said = std::fs::read_to_string(log).unwrap();
+        for process in ["pod_u1_daemon_1", "pod_u1_daemon_2"] {
+            assert!(said.lines().any(|line| line == termination_message(process)), "{said}");
+        }
+        Container { log: Some(folder.path().to_owned()), ..container }.announce("what cannot be written costs nothing");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct LeaseView {
     lease: Known,
     /// Our knowledge may be old: read before deciding.
     doubtful: bool,
+    /// The process with this identity has ended.
+    ended: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -76,7 +78,7 @@ impl LeaseView {
         self.doubtful = false;
         let free_at = match &self.lease {
             Known::Absent { .. } => return,
-            Known::Present { record, at, .. } if may_hold(record, me) => {
+            Known::Present { record, at, .. } if self.rival(me).is_some() => {
                 at.saturating_add(record.duration(fallback)).max(now)
             }
             Known::Nothing | Known::Present { .. } => now,
@@ -98,6 +100,20 @@ impl LeaseView {
         }
     }
 
+    /// The holder is proven to have ended. It can neither renew nor take the Lease any more, however long ago that was.
+    pub(super) fn saw_end(&mut self, holder: &str) {
+        self.ended = Some(holder.to_owned());
+    }
+
+    /// The process that may hold the Lease although it isn't `me`.
+    pub(super) fn rival(&self, me: &str) -> Option<&str> {
+        self.holder().filter(|holder| self.may_live(holder, me))
+    }
+
+    fn may_live(&self, holder: &str, me: &str) -> bool {
+        holder != me && self.ended.as_deref() != Some(holder) && !identity::succeeds(me, holder)
+    }
+
     /// A write failed or was refused: our knowledge may be old.
     pub(super) fn doubt(&mut self) {
         self.doubtful = true;
@@ -117,7 +133,9 @@ impl LeaseView {
             Known::Nothing => return LeaseAction::Look,
             Known::Absent { free_at, .. } if now >= *free_at => return LeaseAction::Create,
             Known::Absent { free_at, .. } => *free_at,
-            Known::Present { record, at, .. } if may_hold(record, me) => at.saturating_add(record.duration(fallback)),
+            Known::Present { record, at, .. } if self.rival(me).is_some() => {
+                at.saturating_add(record.duration(fallback))
+            }
             Known::Present { .. } => now,
         };
         if now >= free_at { LeaseAction::Write } else { LeaseAction::Wait { until: free_at } }
@@ -144,11 +162,6 @@ impl LeaseView {
             Known::Present { lease, .. } => lease.metadata.resource_version.as_deref(),
         }
     }
-}
-
-/// Whether another process that may be alive holds the Lease.
-fn may_hold(record: &Record, me: &str) -> bool {
-    record.holder.as_deref().is_some_and(|holder| holder != me && !identity::succeeds(me, holder))
 }
 
 /// Whether `a` is not newer than `b`. Resource versions are compared as numbers, which the API guarantees since 1.35
@@ -217,6 +230,22 @@ mod tests {
         assert_eq!(view.action("pod_u2_daemon_2", LEASE, S), LeaseAction::Wait { until: 16 * S });
         view.saw_none(me, LEASE, 2 * S);
         assert_eq!(view.action(me, LEASE, 2 * S), LeaseAction::Create);
+    }
+
+    #[test]
+    fn the_lease_of_a_process_that_has_ended_is_taken_at_once_but_not_that_of_the_next() {
+        let mut view = seen(1, &held("first", 1), S);
+        view.saw_end("first");
+        assert_eq!((view.action("me", LEASE, S), view.rival("me")), (LeaseAction::Write, None));
+        // A renewal that it had sent before its end.
+        view.saw(lease(2, &held("first", 2)), 2 * S);
+        assert_eq!(view.action("me", LEASE, 2 * S), LeaseAction::Write);
+        view.saw(lease(3, &held("second", 3)), 3 * S);
+        assert_eq!(view.action("me", LEASE, 3 * S), LeaseAction::Wait { until: 18 * S });
+        assert_eq!(view.rival("me"), Some("second"));
+        view.saw(lease(4, &held("first", 4)), 4 * S);
+        view.saw_none("me", LEASE, 5 * S);
+        assert_eq!(view.action("me", LEASE, 5 * S), LeaseAction::Create);
     }
 
     #[test]

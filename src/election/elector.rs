@@ -9,16 +9,20 @@
 //!                                      release
 //! ```
 
+mod waiting;
+
 use std::time::Duration;
 
 use crate::process::watch;
+use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{LeaseAction, LeaseView};
 use super::gate::Leadership;
+use super::holder_watch::HolderWatch;
 use super::lease_client::{LeaseClient, LeaseError};
-use super::lease_watch::{LeaseWatch, Sighting};
+use super::object_watch::ObjectWatch;
 use super::pace::Pace;
 use super::publisher::{Access, StatusPublisher};
 use super::record::Record;
@@ -26,7 +30,7 @@ use super::settings::{LeaseSettings, SettingsError};
 use super::status::ElectionView;
 use super::term::Term;
 use crate::cluster::Outage;
-use crate::process::{Clock, Rng, error_chain};
+use crate::process::{Clock, Rng};
 use crate::telemetry::{Meter, names};
 
 /// Delays are lengthened by up to this share, so that standbys don't move in step.
@@ -35,7 +39,6 @@ const JITTER: f64 = 0.2;
 const RELEASE_TRIES: u32 = 3;
 /// The pause between those attempts, and before a read after a watch broke. A hand-over may depend on it.
 const BRIEF: Duration = Duration::from_millis(100);
-
 /// The election did not end as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
@@ -53,7 +56,8 @@ pub struct Elector {
     slow_path: metrics::Counter,
     origin: Instant,
     lease_view: LeaseView,
-    watch: LeaseWatch,
+    watch: ObjectWatch<Lease>,
+    holder_watch: HolderWatch,
     terms: u64,
     /// The last term; its guards may outlive it.
     last: Option<Term>,
@@ -112,7 +116,8 @@ impl Elector {
             slow_path: meter.counter(&names::LEADER_SLOWPATH, &[("name", &settings.name)]),
             origin: clock.now(),
             lease_view: LeaseView::default(),
-            watch: LeaseWatch::default(),
+            watch: ObjectWatch::default(),
+            holder_watch: HolderWatch::new(&client, settings.holder_pods.as_deref()),
             terms: 0,
             last: None,
             lease: LeaseClient::new(client, settings, meter),
@@ -358,46 +363,7 @@ impl Elector {
         }
     }
 
-    /// Waits until `due` or until a watch event.
-    async fn wait(&mut self, due: Duration) -> Woken {
-        let now = self.now();
-        if let Some(version) = self.lease_view.version() {
-            self.watch.ensure(&self.lease, version, now);
-        }
-        // While the watch is closed, the wait ends early to open it again.
-        let reopen = self.watch.reopen_at().filter(|_| self.lease_view.version().is_some());
-        let due = self.instant(reopen.map_or(due, |reopen| due.min(reopen.max(now))));
-        let retry = self.jittered(self.settings().retry_period);
-        let sighting = tokio::select! {
-            biased;
-            () = tokio::time::sleep_until(due) => return Woken::Due,
-            sighting = self.watch.next(&self.lease.settings.name, retry) => sighting,
-        };
-        let now = self.now();
-        let LeaseSettings { identity, lease_duration, name, .. } = &self.lease.settings;
-        match sighting {
-            Sighting::Lease(lease) => self.lease_view.saw_event(*lease, now),
-            Sighting::Deleted(lease) => self.lease_view.saw_deleted(&lease, identity, *lease_duration, now),
-            Sighting::Over { worked, error } => {
-                tracing::debug!(
-                    lease = name,
-                    worked,
-                    error = error.as_ref().map(|e| error_chain(e)),
-                    "the watch has ended"
-                );
-                if let Some(error) = &error {
-                    self.lease.count("watch", error.label());
-                }
-                // Without a watch we poll. The status page shows why hand-overs are slow.
-                self.publisher.watch_error(error.as_ref().filter(|_| !worked));
-                return if worked && error.is_some() { Woken::WatchBroke } else { Woken::Due };
-            }
-        }
-        self.publisher.watch_error(None);
-        Woken::Event
-    }
-
-    fn looked(&mut self, seen: Option<k8s_openapi::api::coordination::v1::Lease>) {
+    fn looked(&mut self, seen: Option<Lease>) {
         let now = self.now();
         let LeaseSettings { identity, lease_duration, .. } = &self.lease.settings;
         if let Some(lease) = seen {

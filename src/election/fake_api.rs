@@ -1,4 +1,4 @@
-//! A Kubernetes API that knows Leases only, over real HTTP on in-memory streams, for the tests of this folder. Each
+//! A Kubernetes API that knows Leases and pods only, over real HTTP on in-memory streams, for the tests of this folder. Each
 //! client reaches it through a [`Site`] of its own, whose network can be cut, slowed down or made to lose answers.
 
 use std::collections::BTreeMap;
@@ -20,14 +20,21 @@ use tokio::sync::mpsc;
 use crate::process::mem_listener::mem_listener;
 use crate::process::{Rng, Tasks, watch};
 
+/// Version, type of event, object.
+type Happened = (u64, &'static str, Value);
+
 #[derive(Default)]
 struct Store {
     version: u64,
     leases: BTreeMap<String, Value>,
-    /// Everything that happened: version, type of event, object.
-    history: Vec<(u64, &'static str, Value)>,
+    pods: BTreeMap<String, Value>,
+    /// Everything that happened to an object: whether it is a pod, and its name.
+    history: BTreeMap<(bool, String), Vec<Happened>>,
     requests: Vec<String>,
     forbid_watch: bool,
+    forbid_pods: bool,
+    /// How late a watch of a pod tells of each event.
+    pods_lag: Duration,
     has_no_namespace: bool,
 }
 
@@ -103,6 +110,36 @@ impl FakeApi {
         self.store.lock().unwrap().forbid_watch = true;
     }
 
+    /// As without the right to watch pods.
+    pub(super) fn forbid_pods(&self, is_forbidden: bool) {
+        self.store.lock().unwrap().forbid_pods = is_forbidden;
+    }
+
+    /// As a watch cache that is behind.
+    pub(super) fn pods_lag(&self, lag: Duration) {
+        self.store.lock().unwrap().pods_lag = lag;
+    }
+
+    /// As a kubelet does, and the controller that has made the pod.
+    pub(super) fn report(&self, name: &str, uid: &str, status: &Value) {
+        let mut store = self.store.lock().unwrap();
+        let known = store.pods.get(name).is_some_and(|pod| pod["metadata"]["uid"] == uid);
+        let mut pod =
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "uid": uid}, "status": status});
+        store.record(if known { "MODIFIED" } else { "ADDED" }, &mut pod);
+        store.pods.insert(name.to_owned(), pod);
+        self.changed.send_replace(store.version);
+    }
+
+    /// As `kubectl delete pod --force` does: the kubelet is not waited for.
+    pub(super) fn force_delete(&self, name: &str) {
+        let mut store = self.store.lock().unwrap();
+        if let Some(mut pod) = store.pods.remove(name) {
+            store.record("DELETED", &mut pod);
+            self.changed.send_replace(store.version);
+        }
+    }
+
     /// As in a cluster without the Lease's namespace, until it is made.
     pub(super) fn has_no_namespace(&self, is_missing: bool) {
         self.store.lock().unwrap().has_no_namespace = is_missing;
@@ -113,7 +150,7 @@ impl FakeApi {
         store.leases.get(name).map(|lease| serde_json::from_value(lease.clone()).unwrap())
     }
 
-    /// Methods of all requests so far, `WATCH` for a watch.
+    /// Methods of all requests so far, `WATCH` for a watch, `WATCH pods` for one of a pod.
     pub(super) fn requests(&self) -> Vec<String> {
         self.store.lock().unwrap().requests.clone()
     }
@@ -155,7 +192,8 @@ impl Store {
     fn record(&mut self, event: &'static str, object: &mut Value) {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.history.push((self.version, event, object.clone()));
+        let key = (object["kind"] == "Pod", object["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+        self.history.entry(key).or_default().push((self.version, event, object.clone()));
     }
 }
 
@@ -165,10 +203,14 @@ async fn answer(State((store, changed)): State<Shared>, request: Request<Body>) 
     let (parts, body) = request.into_parts();
     let name = parts.uri.path().split("/leases/").nth(1).unwrap_or_default().to_owned();
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let watching = query.contains("watch=true");
-    store.lock().unwrap().requests.push(if watching { "WATCH".into() } else { parts.method.to_string() });
+    let (watching, is_pods) = (query.contains("watch=true"), parts.uri.path().ends_with("/pods"));
+    store.lock().unwrap().requests.push(match (watching, is_pods) {
+        (true, true) => "WATCH pods".into(),
+        (true, false) => "WATCH".into(),
+        (false, _) => parts.method.to_string(),
+    });
     if watching {
-        return watch_events(store, &changed, &query);
+        return watch_events(store, &changed, &query, is_pods);
     }
     let body: Value = serde_json::from_slice(&to_bytes(body, 1 << 20).await.unwrap()).unwrap_or_default();
     let mut store = store.lock().unwrap();
@@ -214,8 +256,10 @@ impl Store {
     }
 }
 
-fn watch_events(store: Arc<Mutex<Store>>, changed: &watch::Sender<u64>, query: &str) -> Response<Body> {
-    if store.lock().unwrap().forbid_watch {
+/// A watch of a pod begins at version 0, and tells the whole past: the API server's cache may be as old as that.
+fn watch_events(store: Arc<Mutex<Store>>, changed: &watch::Sender<u64>, query: &str, is_pods: bool) -> Response<Body> {
+    let is_forbidden = |store: &Store| if is_pods { store.forbid_pods } else { store.forbid_watch };
+    if is_forbidden(&store.lock().unwrap()) {
         return refuse(403, "Forbidden");
     }
     let field = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).unwrap_or_default().to_owned();
@@ -225,12 +269,15 @@ fn watch_events(store: Arc<Mutex<Store>>, changed: &watch::Sender<u64>, query: &
         let name = name.clone();
         async move {
             loop {
-                let next = {
+                let (next, lag) = {
                     let store = store.lock().unwrap();
-                    let newer = store.history.iter().find(|(at, _, o)| *at > from && o["metadata"]["name"] == *name);
-                    newer.map(|(at, event, object)| (*at, json!({"type": event, "object": object})))
+                    let events = store.history.get(&(is_pods, name.clone())).map_or(&[][..], Vec::as_slice);
+                    let newer = events.get(events.partition_point(|(at, ..)| *at <= from));
+                    let next = newer.map(|(at, event, object)| (*at, json!({"type": event, "object": object})));
+                    (next, if is_pods { store.pods_lag } else { Duration::ZERO })
                 };
                 if let Some((at, event)) = next {
+                    tokio::time::sleep(lag).await;
                     return Some((Ok::<_, io::Error>(format!("{event}\n")), (store, changed, at)));
                 }
                 changed.changed().await.ok()?;

@@ -35,6 +35,11 @@ impl<'a> ContainerProcess<'a> {
     }
 }
 
+/// What a process writes into the termination log of its container: people read it in `kubectl describe pod`.
+pub(super) fn termination_message(identity: &str) -> String {
+    format!("leader election identity: {identity}")
+}
+
 /// Whether the process with the identity `me` proves, by its existence, that the process with the identity `holder` has ended.
 pub(super) fn succeeds(me: &str, holder: &str) -> bool {
     match (ContainerProcess::parse(me), ContainerProcess::parse(holder)) {

@@ -204,13 +204,13 @@ impl LeaseClient {
             Err(_) => Err(LeaseError::Timeout { operation, lease: name.clone(), timeout }),
         };
         let outcome = result.as_ref().err().map_or("ok", LeaseError::label);
-        self.count(operation, outcome);
+        self.count(operation, "leases", outcome);
         result
     }
 
     /// Counts a request, or a failed watch. A successful watch has no end and is not counted.
-    pub(super) fn count(&self, operation: &str, outcome: &str) {
-        let labels = [("verb", operation), ("resource", "leases"), ("outcome", outcome)];
+    pub(super) fn count(&self, operation: &str, resource: &str, outcome: &str) {
+        let labels = [("verb", operation), ("resource", resource), ("outcome", outcome)];
         self.meter.counter(&names::API_REQUESTS, &labels).increment(1);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Lease in the API <── GET, POST, PUT(resourceVersion), watch ── elector ──> Leadership ──> Gate
-//!                                                                    │                         │ next()
-//!                              decide, record [pure]: what to do     │ renews, ends            ▼
+//!   pod of its holder <── watch ───────────────────────────────────────┤                         │ next()
+//!               decide, record, identity, proof [pure]: what to do   │ renews, ends            ▼
 //!                                                                    └───────────────────> Term <── TermGuard
 //!                                                                                           │
 //!                                   role's writing client <── use_now()? ── Fenced<C> <── fence()
@@ -21,7 +21,10 @@
 //! - **Standbys and the holder watch the Lease**: they notice a release, a deletion or a take-over at once, and an
 //!   expiry at its exact time. Polling each retry period is the fallback.
 //! - **A process that has provably ended keeps nobody out.** An identity names the pod, its uid and the container of the one process that
-//!   holds the container's lock. The next holder of this lock takes the Lease at once: see `container`.
+//!   holds the container's lock. The next holder of this lock takes the Lease at once: see `container`. A standby watches the pod of
+//!   the holder, and takes the Lease when the kubelet reports the end of this very process: see `proof`. A pod that is gone, not
+//!   ready, or on a lost node is no proof, and a Go sidecar names no container: then the Lease decides. What an ended process has
+//!   sent may still arrive, as after any crash: preconditions, the journal and idempotent calls are for that.
 //! - **A deleted Lease does not count as released.** A standby that saw a holder waits until the Lease would have
 //!   expired; the holder, which also sees the deletion, creates it again. (With client-go a standby creates it at once,
 //!   and two processes lead for some seconds.)
@@ -39,10 +42,12 @@ mod elector;
 #[cfg(feature = "sandbox")]
 mod fake_api;
 mod gate;
+mod holder_watch;
 mod identity;
 mod lease_client;
-mod lease_watch;
+mod object_watch;
 mod pace;
+mod proof;
 mod publisher;
 mod record;
 mod settings;

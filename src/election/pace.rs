@@ -47,6 +47,7 @@ mod tests {
             renew_deadline: second * 10,
             retry_period: second * 5,
             labels: std::collections::BTreeMap::new(),
+            holder_pods: None,
         };
         let pauses = |error: &LeaseError| -> Vec<u64> {
             let mut pace = Pace::default();

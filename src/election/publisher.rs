@@ -22,6 +22,7 @@ pub(super) struct StatusPublisher {
     identity: String,
     failures: FailureLog,
     clock: Clock,
+    has_told_of_pods: bool,
     /// What fails while the API is lost is no news.
     pub(super) outage: Outage,
 }
@@ -46,6 +47,7 @@ impl StatusPublisher {
             identity: settings.identity.clone(),
             failures: FailureLog::default(),
             clock,
+            has_told_of_pods: false,
             outage: Outage::default(),
         }
     }
@@ -133,5 +135,20 @@ impl StatusPublisher {
     /// Why there is no watch, if there is none.
     pub(super) fn watch_error(&self, error: Option<&LeaseError>) {
         self.view.known().watch_error = error.map(|error| error_chain(error));
+    }
+
+    /// Why the holder's pod is not watched, if it should be and is not. That the right is missing is told once.
+    pub(super) fn pod_error(&mut self, error: Option<&LeaseError>) {
+        let text = error.map(|error| error_chain(error));
+        if let (Some(error), true) = (&text, error.is_some_and(LeaseError::needs_people))
+            && !std::mem::replace(&mut self.has_told_of_pods, true)
+        {
+            tracing::warn!(
+                lease = self.lease,
+                error,
+                "cannot see whether the leader's container has ended: after a crash of the leader its lease has to expire"
+            );
+        }
+        self.view.known().pod_error = text;
     }
 }

@@ -20,6 +20,8 @@ pub struct LeaseSettings {
     pub retry_period: Duration,
     /// Labels put on the Lease.
     pub labels: BTreeMap<String, String>,
+    /// The namespace of the pods of all that compete for the Lease. `None`: a standby does not watch the holder's pod.
+    pub holder_pods: Option<String>,
 }
 
 /// Settings that cannot prevent two holders, or that name no Lease.
@@ -91,6 +93,7 @@ mod tests {
             renew_deadline: Duration::from_millis(renew),
             retry_period: Duration::from_millis(retry),
             labels: BTreeMap::new(),
+            holder_pods: None,
         }
     }
 

@@ -32,6 +32,7 @@ pub(super) struct Known {
     pub(super) read_error: Option<String>,
     pub(super) write_error: Option<String>,
     pub(super) watch_error: Option<String>,
+    pub(super) pod_error: Option<String>,
 }
 
 /// A snapshot of an election's state.
@@ -49,7 +50,7 @@ pub struct ElectionStatus {
     pub renewed_ago: Option<Duration>,
     /// How often the Lease has changed its holder.
     pub transitions: i32,
-    /// Why the last request failed, until one succeeds; or why the Lease can't be watched, until it can.
+    /// Why the last request failed, until one succeeds; or why the Lease or its holder's pod can't be watched, until it can.
     pub last_error: Option<String>,
 }
 
@@ -77,7 +78,7 @@ impl ElectionView {
             leader: known.leader.clone(),
             renewed_ago: known.term.and(known.renewed).map(|renewed| self.0.clock.now() - renewed),
             transitions: known.transitions,
-            last_error: [&known.read_error, &known.write_error, &known.watch_error]
+            last_error: [&known.read_error, &known.write_error, &known.watch_error, &known.pod_error]
                 .into_iter()
                 .flatten()
                 .next()

@@ -44,6 +44,7 @@ fn settings(identity: &str) -> LeaseSettings {
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_secs(5),
         labels: BTreeMap::from([("app".to_owned(), "csi".to_owned())]),
+        holder_pods: Some("storage".into()),
     }
 }
 
@@ -410,5 +411,7 @@ async fn a_release_that_cannot_be_written_is_an_error() {
     );
 }
 
+#[path = "pod_tests.rs"]
+mod pods;
 #[path = "property_tests.rs"]
 mod properties;

@@ -21,6 +21,7 @@ use crate::app::{self, AppError, Configuration, ConfigurationHandle, Environment
 use crate::cluster::ClusterAccess;
 use crate::config::{self, File, Rejected, Sources};
 use crate::diagnostics::Door;
+use crate::election::Container;
 use crate::process::{Clock, Dial, Proxies, Rng, Tasks, watch};
 use crate::roles::{self, Instance};
 use crate::telemetry::{Meter, TelemetryState};
@@ -229,6 +230,18 @@ impl TestBed {
     pub async fn start_in(&self, name: &str, namespace: &str, yaml: &str) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         let instance = Instance { namespace: Some(namespace.to_owned()), ..instance(name) };
+        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), self.driver_dial(name)).await
+    }
+
+    /// Starts a daemon in this container of a pod of its name, as an administrator of the cluster.
+    pub async fn start_in_container(
+        &self,
+        name: &str,
+        container: Container,
+        yaml: &str,
+    ) -> Result<Daemon, TestBedError> {
+        self.api.admit(Self::token(name).as_str(), Identity::admin(name));
+        let instance = Instance { container: Some(container), ..instance(name) };
         self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), self.driver_dial(name)).await
     }
 

@@ -98,6 +98,8 @@ fn alone(role: &str) -> Value {
     let section = config["roles"].get(role).cloned().unwrap_or_else(|| json!({}));
     let section = if role == "provisioner" { claim_rights::section() } else { section };
     config["roles"] = json!({ role: section });
+    // The right of a standby: `tests/it/taking_over.rs` shows what is without it.
+    config["leaderElection"]["watchHolderPod"] = false.into();
     config
 }
 

@@ -24,6 +24,7 @@
 //! | [`resize`], [`resize_around`], [`resize_quota`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
 //! | [`supplies`] | that the cluster around claims is as [`supply`] takes for granted |
+//! | [`taking_over`] | leases whose holder has provably ended |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
 //! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
@@ -127,6 +128,7 @@ mod snapshotting;
 mod supplier;
 mod supplies;
 mod supply;
+mod taking_over;
 #[path = "../cluster/tls.rs"]
 mod tls;
 mod volumes;

@@ -220,17 +220,21 @@ impl Lab {
         asked.map(|arguments| self.kubectl(arguments).unwrap_or_else(|told| told)).join("\n")
     }
 
+    /// Who holds a role's Lease.
+    pub(crate) async fn holder(&self, role: &str) -> Option<String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let leases = leases.list(&ListParams::default()).await.unwrap().items;
+        let is_of_role = |lease: &Lease| lease.metadata.name.as_deref().is_some_and(|it| it.contains(role));
+        let lease = leases.into_iter().find(is_of_role)?;
+        lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+    }
+
     /// The pod of the daemon that has a role's Lease, and its process.
     pub(crate) async fn leader(&self, role: &str) -> (Pod, u32) {
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let pod = self
             .until("a daemon leads", async || {
-                let leases = leases.list(&ListParams::default()).await.unwrap().items;
-                let lease = leases
-                    .into_iter()
-                    .find(|lease| lease.metadata.name.as_deref().is_some_and(|it| it.contains(role)))?;
-                let holder = lease.spec?.holder_identity.filter(|holder| !holder.is_empty())?;
+                let holder = self.holder(role).await?;
                 let pods = pods.list(&ListParams::default()).await.unwrap().items;
                 pods.into_iter().find(|pod| pod.metadata.name.as_deref().is_some_and(|name| holder.starts_with(name)))
             })
@@ -245,6 +249,15 @@ impl Lab {
         let of_controller = ListParams::default().labels("app.kubernetes.io/name=csi-control-plane");
         let pods = pods.list(&of_controller).await.unwrap().items;
         pods.iter().filter_map(|pod| process_of(pod.metadata.uid.as_deref()?, "run")).collect()
+    }
+
+    /// What the container of this name said last before its last end.
+    pub(crate) async fn last_words(&self, container: &str, pod: &str) -> Option<String> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let states = pods.get(pod).await.unwrap().status?.container_statuses?;
+        let state = states.into_iter().find(|state| state.name == container)?;
+        let ended = [state.state, state.last_state].into_iter().flatten().find_map(|state| state.terminated);
+        ended?.message
     }
 
     /// The driver's pod of the node's plugin on a node, and the driver's process.

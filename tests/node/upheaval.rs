@@ -1,10 +1,13 @@
 //! What goes wrong while a pod writes all the time, and checks what it has written: it must notice nothing.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::lab::Lab;
 use super::machine::signal;
 use super::workloads::{BUSY, claim, pod};
+
+/// A Lease of 15 s that is renewed every 5 s lasts for at least so long after the end of its holder.
+const LEASE_LEFT: Duration = Duration::from_secs(9);
 
 #[tokio::test]
 async fn a_pod_writes_on_whatever_dies_around_it() {
@@ -58,10 +61,19 @@ pub(super) async fn a_volume_is_used(lab: &Lab, name: &str, node: &str) {
     lab.discard(name).await;
 }
 
-/// SIGKILL for the process that leads: another works within the time of its Lease.
+/// SIGKILL for the process that leads: its container's next process or the standby works at once.
 async fn the_leader_is_killed(lab: &Lab, node: &str) {
     let (pod_of_leader, process) = lab.leader("attacher").await;
+    let killed = lab.holder("attacher").await.unwrap();
+    let uid = pod_of_leader.metadata.uid.clone().unwrap();
+    assert!(killed.contains(&format!("_{uid}_csi-control-plane_")), "the kubelet's mount says where it is: {killed}");
+    let begun = Instant::now();
     signal("KILL", process);
+    let next = async || lab.holder("attacher").await.filter(|holder| *holder != killed);
+    let next = lab.until("another process leads", next).await;
+    let took = begun.elapsed();
+    println!("{next} leads {:.1} s after the end of {killed}", took.as_secs_f64());
+    assert!(took < LEASE_LEFT, "nobody waited for the Lease to expire: {took:?}");
     a_volume_is_used(lab, "after-the-leader", node).await;
     // The kubelet starts the daemon's container again, and it is ready.
     let name = pod_of_leader.metadata.name.unwrap();
@@ -69,6 +81,11 @@ async fn the_leader_is_killed(lab: &Lab, node: &str) {
         (lab.restarts_of("csi-control-plane", &name) == 1).then_some(())
     })
     .await;
+    let said = lab.last_words("csi-control-plane", &name).await.unwrap_or_default();
+    assert!(
+        said.contains(&format!("leader election identity: {killed}")),
+        "the kubelet says whose end it was: {said:?}"
+    );
     lab.controllers_are_ready().await;
 }
 

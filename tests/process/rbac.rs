@@ -86,6 +86,8 @@ impl Part {
     fn config(&self, theatre: &Theatre) -> Value {
         let mut config = theatre.config(USER);
         config["roles"] = json!({ self.name: (self.section)() });
+        // The right of a standby: `tests/it/taking_over.rs` shows what is without it.
+        config["leaderElection"]["watchHolderPod"] = false.into();
         config
     }
 

@@ -42,11 +42,12 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["right", "configmaps", "get", "patch"],
         &["right", "leases.coordination.k8s.io", "create"],
         &["right", "leases.coordination.k8s.io", "get", "update", "watch"],
+        &["right", "pods", "watch"],
     ] {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 23);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 24);
     let named = format!(
         "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\", \"external-snapshotter-leader-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
     );
@@ -91,7 +92,7 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
     assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 12);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 21);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 22);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

@@ -26,7 +26,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(15, "`run` refuses the standard input, which it could not read again"),
         ],
     ),
-    ("app", 1877, &[Growth(9, "the API, and what a role works with, stand in the report")]),
+    (
+        "app",
+        1877,
+        &[
+            Growth(9, "the API, and what a role works with, stand in the report"),
+            Growth(12, "the right to watch the holder's pod"),
+        ],
+    ),
     ("cli", 140, &[]),
     (
         "cluster",
@@ -61,7 +68,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     (
         "election",
         1526,
-        &[Growth(112, "a process names its container, and takes the Lease of the container's last process")],
+        &[
+            Growth(112, "a process names its container, and takes the Lease of the container's last process"),
+            Growth(175, "a standby watches the pod of the holder for the end of its process"),
+        ],
     ),
     ("journal", 1984, &[]),
     (
@@ -119,6 +129,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(67, "kubectl shows snapshots and groups with the columns of their definitions"),
             Growth(24, "a claim of a class that does not exist has its Event"),
             Growth(117, "the demo takes a group of snapshots and deletes it"),
+            Growth(10, "a daemon in a container of a pod"),
         ],
     ),
     ("telemetry", 1539, &[]),

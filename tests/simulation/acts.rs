@@ -122,6 +122,9 @@ impl Play {
                 self.model().trouble(down + AFTERMATH);
                 self.network.reset(DAEMONS[daemon], DRIVER_HOST);
                 if let Some(running) = self.daemons[daemon].take() {
+                    if let Some(identity) = self.leads_as(daemon) {
+                        self.leader_dies(daemon, identity, down);
+                    }
                     running.kill();
                     self.after(down, Step::Start(daemon));
                 }
@@ -130,6 +133,7 @@ impl Play {
                 if let Some(running) = &self.daemons[daemon] {
                     running.terminate();
                     self.stopping.insert(daemon);
+                    self.pods[daemon] = None;
                     self.after(down, Step::Start(daemon));
                 }
             }

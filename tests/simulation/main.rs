@@ -47,6 +47,7 @@ mod meddling;
 mod model;
 mod mutants;
 mod play;
+mod pods;
 mod seeds;
 mod snapshots;
 mod storage;

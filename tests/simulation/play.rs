@@ -74,6 +74,7 @@ pub(crate) fn play(seed: u64, scope: Scope, mutant: Option<Mutant>, listen: logs
 pub(crate) enum Step {
     Happen(Happening),
     Start(usize),
+    Report(usize, String),
     Heal(usize, bool),
     Release(FaultId),
     NodeBack(usize),
@@ -93,6 +94,8 @@ pub(crate) struct Play {
     pub(crate) testbed: TestBed,
     pub(crate) profile: Profile,
     pub(crate) daemons: Vec<Option<Daemon>>,
+    /// The uid of each daemon's pod; `None`: the next start makes one.
+    pub(crate) pods: [Option<String>; DAEMONS.len()],
     /// The daemons that had to stop.
     pub(crate) stopping: BTreeSet<usize>,
     /// How often each node was set up anew: its id.
@@ -141,6 +144,7 @@ impl Play {
             testbed,
             profile,
             daemons,
+            pods: Default::default(),
             stopping,
             lives,
             wishes,
@@ -198,6 +202,7 @@ impl Play {
         match step {
             Step::Happen(happening) => self.happen(happening).await,
             Step::Start(daemon) => self.start(daemon).await,
+            Step::Report(daemon, identity) => self.report(daemon, &identity),
             Step::Heal(daemon, api) => self.heal(daemon, api),
             Step::Release(fault) => self.api().faults().remove(fault),
             Step::NodeBack(node) => self.node_back(node),
@@ -238,7 +243,9 @@ impl Play {
             daemon.kill();
         }
         self.trace.note("world", format_args!("{name} starts"));
-        let daemon = self.testbed.start(name, &self.world.config(index)).instrument(info_span!("daemon", name)).await;
+        let (container, config) = (self.container(index), self.world.config(index));
+        let daemon = self.testbed.start_in_container(name, container, &config);
+        let daemon = daemon.instrument(info_span!("daemon", name)).await;
         self.daemons[index] = Some(daemon.unwrap());
     }
 

@@ -75,6 +75,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("leaderElection.leaseDuration", json!("20s"), "leases"),
         ("leaderElection.renewDeadline", json!("11s"), "leases"),
         ("leaderElection.retryPeriod", json!("2s"), "leases"),
+        ("leaderElection.watchHolderPod", json!(false), "leases"),
         ("leaderElection.labels", json!({"team": "storage"}), "leases"),
         ("diagnostics.listen", json!("127.0.0.1:1"), "process"),
         ("telemetry.logs.level", json!("debug"), "log"),

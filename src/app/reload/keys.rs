@@ -38,6 +38,7 @@ pub(super) const KEYS: &[(&str, Reach)] = &[
     ("leaderElection.leaseDuration", Leases),
     ("leaderElection.renewDeadline", Leases),
     ("leaderElection.retryPeriod", Leases),
+    ("leaderElection.watchHolderPod", Leases),
     ("leaderElection.labels", Leases),
     ("diagnostics.listen", Process),
     ("telemetry.logs.level", Log),

@@ -10,6 +10,7 @@ use csi_control_plane::app::Plan;
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, File, Loaded, Sources};
 use csi_control_plane::diagnostics::Door;
+use csi_control_plane::election::Container;
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::roles::{self, Instance};
 use csi_control_plane::sandbox::api::tcp_connections;
@@ -134,6 +135,12 @@ impl Ground {
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         let token = self.account(host, yaml).await;
         self.start_as(host, yaml, NAMESPACE, &token).await
+    }
+
+    /// The same in this container of a pod that is named as the host.
+    pub(crate) async fn start_in_container(&self, host: &str, container: Container, yaml: &str) -> Daemon {
+        let token = self.account(host, yaml).await;
+        self.start_in(Instance { container: Some(container), ..instance(host, NAMESPACE) }, yaml, &token).await
     }
 
     /// Starts a daemon with exactly the rights of these `ClusterRole`s and `Role`s.

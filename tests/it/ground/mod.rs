@@ -8,6 +8,7 @@ pub(crate) mod sandbox;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use csi_control_plane::election::Container;
 use csi_control_plane::process::{Clock, Dial};
 use csi_control_plane::sandbox::driver::{Driver, Profile, Server};
 use serde_json::Value;
@@ -122,6 +123,11 @@ impl Ground {
     /// Daemons keep their Leases in `kube-system`.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         of_either!(self, it => it.start(host, yaml).await)
+    }
+
+    /// The same in this container of a pod that is named as the host.
+    pub(crate) async fn start_in(&self, host: &str, container: Container, yaml: &str) -> Daemon {
+        of_either!(self, it => it.start_in_container(host, container, yaml).await)
     }
 
     /// The clock that daemons and driver use.

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use csi_control_plane::cluster::{ClientOptions, Clients, ClusterAccess};
+use csi_control_plane::election::Container;
 use csi_control_plane::process::{Clock, Dial, Rng};
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::{Grant, Identity};
@@ -100,6 +101,11 @@ impl Ground {
     /// Starts a daemon on this host name with this configuration.
     pub(crate) async fn start(&self, host: &str, yaml: &str) -> Daemon {
         self.testbed.start(host, yaml).await.unwrap()
+    }
+
+    /// The same in this container of a pod that is named as the host.
+    pub(crate) async fn start_in_container(&self, host: &str, container: Container, yaml: &str) -> Daemon {
+        self.testbed.start_in_container(host, container, yaml).await.unwrap()
     }
 
     /// The clock that daemons and driver use.

@@ -1,55 +1,54 @@
-//! The watch of one Lease: opened at the version that was read, and reopened when it ends.
+//! The watch of one object: opened at a version, and reopened when it ends. A Lease is watched from the version that was read, a pod
+//! from its present state on.
 
+use std::fmt::Debug;
 use std::future;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
 use kube::api::{WatchEvent, WatchParams};
-use kube::core::Status;
-
-use super::lease_client::{LeaseClient, LeaseError};
+use kube::{Api, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 
 /// The least time between two starts of a watch that ended without an error.
 const REOPEN: Duration = Duration::from_secs(1);
 
 /// A watch event.
 #[derive(Debug)]
-pub(super) enum Sighting {
-    Lease(Box<Lease>),
-    Deleted(Box<Lease>),
+pub(super) enum Sighting<K> {
+    Object(Box<K>),
+    Deleted(Box<K>),
     /// The watch has ended. `true`: it had been open; `false`: it could not be opened.
     Over {
         worked: bool,
-        error: Option<LeaseError>,
+        error: Option<kube::Error>,
     },
 }
 
 /// Keeps at most one watch open.
 #[derive(Default)]
-pub(super) struct LeaseWatch {
-    open: Option<Open>,
+pub(super) struct ObjectWatch<K> {
+    open: Option<Open<K>>,
     /// Not before this, since the elector's origin.
     reopen_at: Duration,
 }
 
-struct Open {
-    events: BoxStream<'static, kube::Result<WatchEvent<Lease>>>,
+struct Open<K> {
+    events: BoxStream<'static, kube::Result<WatchEvent<K>>>,
     /// The version of the last event, or of the start.
     version: String,
     opened: Duration,
     worked: bool,
 }
 
-impl LeaseWatch {
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static> ObjectWatch<K> {
     /// Opens the watch from `version` unless one is open. Nothing is awaited: opening happens inside [`next`](Self::next).
-    pub(super) fn ensure(&mut self, lease: &LeaseClient, version: &str, now: Duration) {
+    pub(super) fn ensure(&mut self, api: &Api<K>, name: &str, version: &str, now: Duration) {
         if self.open.is_some() || now < self.reopen_at {
             return;
         }
-        let (api, name, from) = (lease.api.clone(), lease.settings.name.clone(), version.to_owned());
+        let (api, name, from) = (api.clone(), name.to_owned(), version.to_owned());
         self.open = Some(Open {
             events: stream::once(events(api, name, from)).try_flatten().boxed(),
             version: version.to_owned(),
@@ -58,7 +57,12 @@ impl LeaseWatch {
         });
     }
 
-    /// The Lease was read at `version`: if the watch has not delivered this version, it is dead.
+    /// Closes the watch. Another may be opened from this time on.
+    pub(super) fn close_until(&mut self, reopen_at: Duration) {
+        (self.open, self.reopen_at) = (None, reopen_at);
+    }
+
+    /// The object was read at `version`: if the watch has not delivered this version, it is dead.
     pub(super) fn compare(&mut self, version: Option<&str>) {
         if self.open.as_ref().is_some_and(|open| version.is_some_and(|version| version != open.version)) {
             self.open = None;
@@ -78,55 +82,50 @@ impl LeaseWatch {
     }
 
     /// The next watch event; pending while no watch is open. Cancel safe.
-    pub(super) async fn next(&mut self, name: &str, retry: Duration) -> Sighting {
+    pub(super) async fn next(&mut self, retry: Duration) -> Sighting<K> {
         loop {
             let Some(open) = &mut self.open else { return future::pending().await };
             let error = match open.events.next().await {
-                Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => {
-                    open.told(lease.metadata.resource_version.as_deref());
-                    return Sighting::Lease(Box::new(lease));
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    open.told(&object);
+                    return Sighting::Object(Box::new(object));
                 }
-                Some(Ok(WatchEvent::Deleted(lease))) => {
-                    open.told(lease.metadata.resource_version.as_deref());
-                    return Sighting::Deleted(Box::new(lease));
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    open.told(&object);
+                    return Sighting::Deleted(Box::new(object));
                 }
                 Some(Ok(WatchEvent::Bookmark(_))) => {
                     open.worked = true;
                     continue;
                 }
-                Some(Ok(WatchEvent::Error(status))) => Some(refused(name, status)),
-                Some(Err(error)) => Some(LeaseError::new("watch", name, error)),
+                Some(Ok(WatchEvent::Error(status))) => Some(kube::Error::Api(status)),
+                Some(Err(error)) => Some(error),
                 None => {
                     open.worked = true;
                     None
                 }
             };
             let (worked, opened) = (open.worked, open.opened);
-            self.open = None;
-            self.reopen_at = opened.saturating_add(if worked { REOPEN } else { retry });
+            self.close_until(opened.saturating_add(if worked { REOPEN } else { retry }));
             return Sighting::Over { worked, error };
         }
     }
 }
 
-impl Open {
-    fn told(&mut self, version: Option<&str>) {
+impl<K: Resource> Open<K> {
+    fn told(&mut self, object: &K) {
         self.worked = true;
-        if let Some(version) = version {
-            version.clone_into(&mut self.version);
+        if let Some(version) = object.resource_version() {
+            self.version = version;
         }
     }
 }
 
-async fn events(
-    api: Api<Lease>,
+async fn events<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + 'static>(
+    api: Api<K>,
     name: String,
     from: String,
-) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<Lease>>>> {
+) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<K>>>> {
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
     Ok(api.watch(&params, &from).await?.boxed())
-}
-
-fn refused(name: &str, status: Box<Status>) -> LeaseError {
-    LeaseError::new("watch", name, kube::Error::Api(status))
 }
