@@ -129,6 +129,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(67, "kubectl shows snapshots and groups with the columns of their definitions"),
             Growth(24, "a claim of a class that does not exist has its Event"),
             Growth(117, "the demo takes a group of snapshots and deletes it"),
+            Growth(4, "the demo ends beside a daemon that has taken its Leases"),
             Growth(10, "a daemon in a container of a pod"),
         ],
     ),

@@ -29,6 +29,8 @@ use super::driver::{Action, Fault, Method};
 use super::testbed::Daemon;
 use crate::roles::ROLES;
 
+/// The name of the daemon of the demo.
+pub const DAEMON: &str = "sandbox";
 /// The message of the demo driver's failing attach.
 const FAILURE: &str = "the storage backend is out of attach slots";
 /// The node on which a user's own driver registers late.

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim,
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
 
-use super::{Api, Attached, Backend, Demo, NotObserved, Seen, StoryError, Volume, objects};
+use super::{Api, Attached, Backend, DAEMON, Demo, NotObserved, Seen, StoryError, Volume, objects};
 use crate::process::watch;
 
 /// The namespace of the daemon's own objects.
@@ -29,11 +29,15 @@ impl Demo<'_> {
         Ok(())
     }
 
+    /// The daemon holds the Lease no more: nobody does, or a daemon that a user has started beside it.
     pub(super) async fn see_released(&mut self, lease: &str) -> Result<(), NotObserved> {
         let api = self.api.clone();
+        let is_own = |holder: &String| holder.strip_prefix(DAEMON).is_some_and(|rest| rest.starts_with('_'));
         self.observe(&format!("lease {lease} is released"), async || match api.get::<Lease>(NAMESPACE, lease) {
-            Ok(held) if holder(&held).is_none() => Seen::Yes(()),
-            Ok(held) => Seen::NotYet(format!("held by {}", holder(&held).unwrap_or_default())),
+            Ok(held) => match holder(&held).filter(is_own) {
+                Some(holder) => Seen::NotYet(format!("held by {holder}")),
+                None => Seen::Yes(()),
+            },
             Err(error) => Seen::NotYet(error.to_string()),
         })
         .await
