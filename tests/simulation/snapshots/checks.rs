@@ -158,6 +158,13 @@ impl Checks {
         owners.into_iter().flatten().map(|owner| text(owner, "/uid"))
     }
 
+    /// Whether a `VolumeSnapshot` is left that the object with this uid owns.
+    pub(super) fn has_owned(&self, owner: &str) -> bool {
+        let mut owners =
+            self.snapshots.values().filter_map(|it| it["metadata"]["ownerReferences"].as_array()).flatten();
+        owners.any(|it| text(it, "/uid") == owner)
+    }
+
     /// Whether a content has this snapshot, which was there before, and does not say of which group it is.
     pub(super) fn is_unaware(&self, id: &str) -> bool {
         let says_not = |it: &Value| OF_SNAPSHOTS.is_given(it) && text(it, groups::HANDLE).is_empty();

@@ -64,6 +64,8 @@ impl Groups {
                 Some(content) if is_deleting(content) && !is_deleting(group) => {}
                 // Removed by a user, perhaps before the group was bound to it.
                 None if !given.is_empty() && !is_deleting(group) => {}
+                // It waits for its snapshots, which are judged by themselves: without the content, nobody can delete the driver's group.
+                None if is_deleting(group) && of_singles.has_owned(text(group, "/metadata/uid")) => {}
                 _ if is_deleting(group) || !is_ready(group) => {
                     faults.push((Rule::I12, format!("{name} is not ready, or still there: {group}")));
                 }
