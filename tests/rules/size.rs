@@ -131,6 +131,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(117, "the demo takes a group of snapshots and deletes it"),
             Growth(4, "the demo ends beside a daemon that has taken its Leases"),
             Growth(10, "a daemon in a container of a pod"),
+            Growth(76, "the demo driver records its calls in a file, without their secrets"),
         ],
     ),
     ("telemetry", 1539, &[]),

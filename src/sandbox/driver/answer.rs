@@ -10,6 +10,7 @@ use tonic::{Code, Request, Response, Status};
 use super::calls::{Call, Outcome, Violation};
 use super::faults::{About, Action};
 use super::lies::Answer as _;
+use super::record;
 use super::refusal::Refusal;
 use super::rpc::Rpc;
 use super::server::Command;
@@ -75,7 +76,11 @@ impl Driver {
                 ended: None,
                 outcome: Outcome::Running,
             };
-            let id = inner.log.begin(call, &subjects, reads);
+            let id = inner.log.begin(call, &subjects, reads.clone());
+            if let Some(call) = inner.log.call(id) {
+                let name = &inner.profile.name;
+                self.note(inner, id, |now| record::begin(call, name, &subjects, reads.as_deref(), body, now));
+            }
             self.show(inner, id);
             (Running { driver: self.clone(), id, subjects }, action)
         })
@@ -90,7 +95,11 @@ impl Driver {
                 None => body.serve(state, profile, wall),
                 Some(storage) => storage.serve(body, state, profile, wall),
             };
-            if result.is_ok() {
+            if let Ok(answer) = &result {
+                let ids = answer.made();
+                if !ids.is_empty() {
+                    self.note(inner, id, |_| record::made(&ids));
+                }
                 inner.log.applied(id, age);
                 self.show(inner, id);
             }
@@ -251,8 +260,10 @@ impl Running {
 
     fn finish(&self, outcome: Outcome) {
         let age = self.driver.age();
+        let code = outcome.label();
         self.driver.change(|inner| {
             if inner.log.end(self.id, outcome, age) {
+                self.driver.note(inner, self.id, |_| record::end(code));
                 self.driver.show(inner, self.id);
             }
         });

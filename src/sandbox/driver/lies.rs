@@ -26,6 +26,11 @@ pub(super) trait Answer: Send + 'static {
 
     /// Takes in how many bytes of the volume are used, if it tells that.
     fn measured(&mut self, _used: i64) {}
+
+    /// The IDs of what was made: a volume, a snapshot, or a group and its snapshots.
+    fn made(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 impl Answer for DeleteVolumeResponse {}
@@ -43,6 +48,10 @@ impl Answer for ControllerExpandVolumeResponse {
 }
 
 impl Answer for CreateVolumeResponse {
+    fn made(&self) -> Vec<String> {
+        self.volume.iter().map(|volume| volume.volume_id.clone()).collect()
+    }
+
     fn distort(&mut self, lie: &Lie) {
         if matches!(lie, Lie::NoVolume) {
             self.volume = None;
@@ -68,6 +77,10 @@ impl Answer for CreateVolumeResponse {
 }
 
 impl Answer for CreateSnapshotResponse {
+    fn made(&self) -> Vec<String> {
+        self.snapshot.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect()
+    }
+
     fn distort(&mut self, lie: &Lie) {
         distort_snapshot(&mut self.snapshot, lie);
     }
@@ -130,6 +143,14 @@ fn distort_snapshot(told: &mut Option<crate::proto::Snapshot>, lie: &Lie) {
 }
 
 impl Answer for CreateVolumeGroupSnapshotResponse {
+    fn made(&self) -> Vec<String> {
+        let group = self.group_snapshot.iter();
+        group
+            .flat_map(|it| [&it.group_snapshot_id].into_iter().chain(it.snapshots.iter().map(|it| &it.snapshot_id)))
+            .cloned()
+            .collect()
+    }
+
     fn distort(&mut self, lie: &Lie) {
         distort_group(&mut self.group_snapshot, lie);
     }

@@ -13,7 +13,7 @@
 //!   (pure), `storage` does it. Then several processes are one driver: a controller's, and one on each node.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
 //! - It tells what the caller did: [`Driver::calls`], and [`Driver::violations`] of the rule that a volume has one changing
-//!   call at a time.
+//!   call at a time. With a [`Profile::record`] the calls are in a file, too.
 //!
 //! Time is tokio's, chance is the test's: in a paused runtime one seed gives one run.
 
@@ -28,6 +28,7 @@ mod mounts;
 mod node;
 mod pools;
 mod profile;
+mod record;
 mod refusal;
 mod rpc;
 mod server;
@@ -49,6 +50,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
+use serde_json::Value;
+
 use crate::process::watch;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -61,7 +65,7 @@ pub use refusal::{Refusal, code_name};
 pub use server::{Listen, Server};
 pub use state::{Group, Publication, Snapshot, State, Volume};
 
-use crate::process::{Clock, Tasks};
+use crate::process::{Clock, Tasks, error_chain};
 use calls::Log;
 use faults::Script;
 use storage::Storage;
@@ -77,6 +81,8 @@ pub struct Driver(Arc<Shared>);
 struct Shared {
     clock: Clock,
     created: Instant,
+    /// What no other process of the driver has: when this one was made, in nanoseconds.
+    process: String,
     hooks: Mutex<Vec<Hook>>,
     /// Operations that outlive their call, and even the server: the backend goes on by itself.
     backend: Tasks,
@@ -119,10 +125,10 @@ impl Driver {
             restarts: 0,
             server: None,
         };
-        let created = clock.now();
+        let (created, process) = (clock.now(), clock.wall().as_nanosecond().to_string());
         let (inner, hooks) = (Mutex::new(inner), Mutex::default());
         let (changes, releases) = (watch::Sender::new(0), watch::Sender::new(0));
-        Self(Arc::new(Shared { clock, created, hooks, backend, inner, changes, releases }))
+        Self(Arc::new(Shared { clock, created, process, hooks, backend, inner, changes, releases }))
     }
 
     /// Registers volumes that were there before.
@@ -326,6 +332,15 @@ impl Driver {
             for hook in self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
                 hook(call, &inner.state);
             }
+        }
+    }
+
+    /// Adds a line to the record of calls, if there is one. It must not be late: what it says follows from it.
+    fn note(&self, inner: &Inner, call: u64, line: impl FnOnce(Timestamp) -> Value) {
+        let Some(file) = &inner.profile.record else { return };
+        let now = self.0.clock.wall();
+        if let Err(error) = record::append(file, &self.0.process, call, now, line(now)) {
+            tracing::error!(error = error_chain(&error), file = %file.display(), "cannot record a call to the demo driver");
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Profile {
     /// The folder that keeps the state and the volumes' content, for all processes of the driver: then the node service mounts
     /// volumes where it is asked to. `None`: the state is in memory, and the node service notes where volumes would be mounted.
     pub storage: Option<PathBuf>,
+    /// The file that every call is recorded in, as lines of JSON without secrets. `None`: calls are in memory alone.
+    pub record: Option<PathBuf>,
     /// Whether its nodes make volumes larger though its controller does not.
     pub node_only_expansion: bool,
     /// Whether volumes can grow while they are in use (ONLINE) or only when they are not (OFFLINE).
@@ -133,6 +135,7 @@ impl Default for Profile {
             node_service: true,
             here: None,
             storage: None,
+            record: None,
             node_only_expansion: false,
             expansion: Some(volume_expansion::Type::Online as i32),
             controller: (Rpc::CreateDeleteVolume as i32..=Rpc::GetSnapshot as i32).collect(),

@@ -28,7 +28,7 @@ use crate::proto::{
 };
 
 /// A request and what is known about its RPC.
-pub(super) trait Rpc: Send + Sync + 'static {
+pub(super) trait Rpc: std::fmt::Debug + Send + Sync + 'static {
     /// Which RPC it is.
     const METHOD: Method;
     /// Its answer.

@@ -8,7 +8,9 @@ use tokio::time::{Instant, sleep};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-use super::state_tests::publish;
+use serde_json::Value;
+
+use super::state_tests::{create, publish};
 use super::{Action, Chance, Driver, Fault, Lie, Listen, Method, Outcome, Profile, Server};
 use crate::process::{Clock, Dial, Rng};
 use crate::proto::controller_client::ControllerClient;
@@ -16,7 +18,7 @@ use crate::proto::identity_client::IdentityClient;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{
     ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
-    GetPluginInfoRequest, ListVolumesRequest, ProbeRequest,
+    CreateVolumeRequest, GetPluginInfoRequest, ListVolumesRequest, ProbeRequest,
 };
 use crate::sandbox::network::{Cut, Network};
 
@@ -293,6 +295,46 @@ async fn a_stream_of_connections_turns_callers_away_while_the_driver_is_down() {
     drop(server);
     sleep(SECOND).await;
     assert_eq!(network.connections(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_has_each_call_with_what_it_made_and_without_its_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rpcs.log");
+    let world = world().await;
+    world.driver.change_profile(|profile| profile.record = Some(file.clone()));
+    world.driver.inject(Fault::on(Method::CreateVolume, Action::DoneButHang).once());
+    let request = || {
+        let secrets = [("password".to_owned(), "hunter2".to_owned())].into();
+        with_deadline(CreateVolumeRequest { secrets, ..create("pvc-1", 1) }, 15)
+    };
+    assert!(world.controller.clone().create_volume(request()).await.is_err());
+    let id = world.controller.clone().create_volume(request()).await.unwrap().into_inner().volume.unwrap().volume_id;
+    assert_eq!(code(world.publish("nothing", "a").await), Code::NotFound);
+
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(!text.contains("hunter2") && text.contains("secrets: "), "{text}");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = |line: &Value| match line["event"].as_str() {
+        Some("begin") => {
+            format!("{} begin {} {} {}", line["call"], line["method"], line["changes"], line["deadline"].is_string())
+        }
+        Some("made") => format!("{} made {}", line["call"], line["made"]),
+        _ => format!("{} end {}", line["call"], line["code"]),
+    };
+    let expected = [
+        r#"1 begin "CreateVolume" ["name/pvc-1"] true"#.to_owned(),
+        format!(r#"1 made ["{id}"]"#),
+        r#"1 end "Abandoned""#.to_owned(),
+        r#"2 begin "CreateVolume" ["name/pvc-1"] true"#.to_owned(),
+        format!(r#"2 made ["{id}"]"#),
+        r#"2 end "OK""#.to_owned(),
+        r#"3 begin "ControllerPublishVolume" ["nothing"] true"#.to_owned(),
+        r#"3 end "NotFound""#.to_owned(),
+    ];
+    assert_eq!(lines.iter().map(told).collect::<Vec<_>>(), expected);
+    let another = Driver::new(Profile::default(), Clock::system()).0.process.clone();
+    assert!(lines.iter().all(|line| line["process"] == lines[0]["process"] && line["process"] != another.as_str()));
 }
 
 #[test]
