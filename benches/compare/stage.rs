@@ -82,7 +82,7 @@ pub(crate) struct Backend {
 impl Stage {
     /// Starts one, with what the workload wants to be there.
     pub(crate) async fn set(workload: &dyn Workload) -> Self {
-        let control_plane = ControlPlane::start(Extent::Api).await;
+        let control_plane = ControlPlane::start_unrecorded(Extent::Api).await;
         let client = control_plane.client().await;
         if workload.has_snapshots() {
             kinds::install(&client).await;

@@ -4,6 +4,9 @@
 //! `target/tmp`, where the logs stay until the next run. If another process takes a port first, the control plane
 //! starts again with other ports.
 
+#[path = "audit.rs"]
+mod audit;
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -54,13 +57,6 @@ impl Extent {
     }
 }
 
-/// Every write of a service account is noted, but for Leases and Events.
-const AUDIT: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
-    {"level": "None", "resources": [{"group": "", "resources": ["events"]}, {"group": "events.k8s.io"},
-        {"group": "coordination.k8s.io"}, {"group": "authorization.k8s.io"}]},
-    {"level": "Metadata", "verbs": ["create", "update", "patch", "delete"], "userGroups": ["system:serviceaccounts"]},
-    {"level": "None"}]}"#;
-
 /// A control plane that runs.
 pub(crate) struct ControlPlane {
     /// Its files.
@@ -87,11 +83,20 @@ struct Running {
 }
 
 impl ControlPlane {
-    /// Starts one, ready for requests.
+    /// Starts one, ready for requests, with the records that tests are held to.
     pub(crate) async fn start(extent: Extent) -> Self {
+        Self::start_with(extent, &audit::policy_with_records()).await
+    }
+
+    /// The same without these records, for measurements.
+    pub(crate) async fn start_unrecorded(extent: Extent) -> Self {
+        Self::start_with(extent, &audit::policy()).await
+    }
+
+    async fn start_with(extent: Extent, audit: &str) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         for _ in 0..5 {
-            match Self::try_start(extent).await {
+            match Self::try_start(extent, audit).await {
                 Ok(control_plane) => return control_plane,
                 Err(trouble) if trouble.contains("address already in use") => {}
                 Err(trouble) => panic!("the control plane does not start: {trouble}"),
@@ -100,7 +105,7 @@ impl ControlPlane {
         panic!("others take every port that we choose");
     }
 
-    async fn try_start(extent: Extent) -> Result<Self, String> {
+    async fn try_start(extent: Extent, audit: &str) -> Result<Self, String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{}-{count}", std::process::id()));
@@ -108,7 +113,7 @@ impl ControlPlane {
         let janitor = Janitor::watch(&folder);
         let (authority, ports) = (Authority::new(), Ports::of(extent));
         let admin = authority.client("cluster-tests", Some("system:masters"));
-        std::fs::write(folder.join("audit.json"), AUDIT).unwrap();
+        std::fs::write(folder.join("audit.json"), audit).unwrap();
         write_keys(&folder, &authority);
         let etcd = Program::start(&folder, "etcd", &etcd_arguments(ports));
         let running = Mutex::new(Running { etcd, api: None, controllers: Vec::new() });
@@ -277,20 +282,8 @@ impl ControlPlane {
 
     /// What a service account has written so far, each as `verb resource/subresource name code`: no Leases, no Events.
     pub(crate) fn writes_of(&self, namespace: &str, account: &str) -> Vec<String> {
-        let user = format!("system:serviceaccount:{namespace}:{account}");
         let log = std::fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
-        // A line that is just being written has no end yet.
-        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let text = |event: &Value, at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
-        events
-            .filter(|event| event["user"]["username"] == user)
-            .map(|event| {
-                let part = text(&event, "/objectRef/subresource");
-                let part = if part.is_empty() { part } else { format!("/{part}") };
-                let (resource, name) = (text(&event, "/objectRef/resource"), text(&event, "/objectRef/name"));
-                format!("{} {resource}{part} {name} {}", text(&event, "/verb"), event["responseStatus"]["code"])
-            })
-            .collect()
+        audit::writes(&log, &format!("system:serviceaccount:{namespace}:{account}"))
     }
 
     /// Stops the API server and starts it again, on the same port and data; `meanwhile` is called when there is none.
@@ -427,6 +420,8 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
         "--shutdown-delay-duration=0s",
         "--audit-policy-file=audit.json",
         "--audit-log-path=audit.log",
+        // Whoever reads on in it finds all of it: in MB.
+        "--audit-log-maxsize=100000",
     ]
     .map(str::to_owned)
     .to_vec();

@@ -34,6 +34,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`process`] | `tests/process`: the binary as a process of its own |
+//! | [`records`] | `tests/records`: what holds of every test on a real control plane, by its records |
 //! | [`conformance`] | `tests/conformance`: what a kube-apiserver answers, asked of either |
 //! | [`accounts`], [`control_plane`], [`kinds`], [`programs`], [`shared`], [`tls`] | of `tests/cluster`: the real control plane |
 //!
@@ -104,6 +105,8 @@ mod provision_sources;
 mod provision_sources_unseen;
 mod provision_topology;
 mod provision_twins;
+#[path = "../records/mod.rs"]
+mod records;
 mod reload;
 mod resize;
 mod resize_around;

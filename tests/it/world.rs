@@ -193,6 +193,9 @@ impl World {
 
     /// Creates a secret in the namespace `default`.
     pub(crate) async fn secret(&self, name: &str, data: &[(&str, &[u8])]) {
+        for (_, value) in data {
+            crate::records::remember_secret(value);
+        }
         let data: BTreeMap<_, _> =
             data.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };

@@ -20,6 +20,7 @@ use super::images;
 use super::machine::Machine;
 use crate::control_plane::{ControlPlane, Extent};
 use crate::programs;
+use crate::records::{RPCS, Watched};
 
 /// The driver's name.
 pub(crate) const NAME: &str = "demo.csi.example.com";
@@ -40,6 +41,8 @@ pub(crate) struct Lab {
     pub(crate) machines: Vec<Machine>,
     pub(crate) cluster: ControlPlane,
     pub(crate) client: Client,
+    // When all that could call and write has ended.
+    _watched: Watched,
     /// What its nodes keep, and the driver's storage.
     folder: PathBuf,
 }
@@ -83,7 +86,9 @@ impl Lab {
         std::fs::create_dir_all(&archives).unwrap();
         std::fs::create_dir_all(&storage).unwrap();
         let plan = plan(&archives);
-        std::fs::write(storage.join(PROFILE), plan.profile.to_string()).unwrap();
+        let mut profile = plan.profile;
+        profile["record"] = format!("/storage/{RPCS}").into();
+        std::fs::write(storage.join(PROFILE), profile.to_string()).unwrap();
         let cluster = ControlPlane::start(Extent::Nodes).await;
         if plan.has_snapshots {
             cluster.start_snapshot_controller().await;
@@ -93,7 +98,15 @@ impl Lab {
             machines.push(Machine::start(&cluster.folder, &folder, number, &plan.images).await);
         }
         let client = cluster.client().await;
-        let lab = Self { machines, cluster, client, folder };
+        let logs_of = |machine: &Machine| machine.path("/var/log");
+        let watched = Watched {
+            driver: NAME.to_owned(),
+            takes_pairs: false,
+            rpcs: storage.join(RPCS),
+            cluster: cluster.folder.clone(),
+            logs: machines.iter().map(logs_of).chain([storage]).collect(),
+        };
+        let lab = Self { machines, cluster, client, _watched: watched, folder };
         for machine in &lab.machines {
             let nodes: Api<Node> = Api::all(lab.client.clone());
             lab.until("the node is ready", async || {

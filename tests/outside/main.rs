@@ -12,7 +12,8 @@
 //! | [`page`] | Chromium | the status page |
 //! | [`translation`] | csi-translation-lib, kubectl | in-tree volumes, and YAML |
 //!
-//! The others are parts of `tests/it`, `tests/process` and `tests/cluster` that these share.
+//! The others are parts of `tests/it`, `tests/process` and `tests/cluster` that these share. [`records`] is what holds of each of them that has
+//! a control plane.
 
 #![expect(
     clippy::unwrap_used,
@@ -85,6 +86,8 @@ mod program;
 #[path = "../cluster/programs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod programs;
+#[path = "../records/mod.rs"]
+mod records;
 #[path = "../it/resizing.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod resizing;

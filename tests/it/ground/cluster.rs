@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
@@ -20,9 +20,11 @@ use futures::StreamExt as _;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
 
 use crate::cable::Cable;
 use crate::control_plane::{ControlPlane, Extent};
+use crate::records::{RPCS, Watched};
 use crate::{accounts, shared};
 
 /// The namespace of the daemons: of their accounts and Leases.
@@ -37,6 +39,8 @@ pub(crate) struct Ground {
     client: kube::Client,
     driver: Driver,
     server: Server,
+    // After the server: what it was doing has ended. Before the folder, which has the logs of sidecars.
+    watched: Watched,
     folder: TempDir,
 }
 
@@ -76,12 +80,21 @@ impl Ground {
     }
 
     /// The same on a certain cluster.
-    pub(crate) async fn on(cluster: Arc<ControlPlane>, profile: Profile) -> Self {
+    pub(crate) async fn on(cluster: Arc<ControlPlane>, mut profile: Profile) -> Self {
+        write_logs(&cluster.folder);
         let client = cluster.client().await;
         let folder = tempfile::tempdir().unwrap();
+        let watched = Watched {
+            driver: profile.name.clone(),
+            takes_pairs: !profile.abort_while_pending,
+            rpcs: cluster.folder.join(format!("{}-{RPCS}", profile.name)),
+            cluster: cluster.folder.clone(),
+            logs: vec![folder.path().to_owned()],
+        };
+        profile.record = Some(watched.rpcs.clone());
         let driver = Driver::new(profile, Clock::system());
         let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
-        Self { cluster, client, driver, server, folder }
+        Self { cluster, client, driver, server, watched, folder }
     }
 
     /// The same on a control plane of its own.
@@ -159,6 +172,7 @@ impl Ground {
 
     /// Serves a node's own driver, for the daemon of this name.
     pub(crate) async fn start_driver(&self, node: &str, _daemon: &str, driver: &Driver) -> (Server, Dial) {
+        driver.change_profile(|profile| profile.record = Some(self.watched.rpcs.clone()));
         let socket = self.folder.path().join(format!("{node}.sock"));
         (Server::start(driver, Listen::unix(socket.clone(), 0o600)).await.unwrap(), Dial::unix(socket))
     }
@@ -226,6 +240,17 @@ impl Ground {
         };
         Daemon::start(instance, yaml, surroundings).unwrap()
     }
+}
+
+/// Lets the daemons of all tests here log into a file in this folder, if they have none yet.
+fn write_logs(folder: &Path) {
+    static LOG: Once = Once::new();
+    LOG.call_once(|| {
+        let file = std::fs::File::create(folder.join("daemons.log")).unwrap();
+        let ours = EnvFilter::new("csi_control_plane=debug");
+        let log = tracing_subscriber::fmt().with_ansi(false).with_env_filter(ours).with_writer(Arc::new(file));
+        log.try_init().expect("no other subscriber is everybody's");
+    });
 }
 
 /// Leaves what a driver that was killed leaves behind: its socket's file, where nobody listens.
