@@ -92,7 +92,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("roles/attacher", 2260, &[]),
     (
         "roles/kit",
-        1232,
+        1109,
         &[
             Growth(
                 730,
@@ -112,6 +112,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(
                 56,
                 "capacity and nodes have views, answers and memories of their own, and one request for each step",
+            ),
+            Growth(
+                104,
+                "so have claims: the forerunner of the kit's loop went with 175 lines, and with it its locks and sets",
             ),
         ],
     ),

@@ -16,7 +16,6 @@ use crate::roles::role::RoleError;
 
 use super::drive::{Admit, Reconcile, admit, drive};
 use super::queues;
-use super::reconcile::{Reconciler, reconcile};
 use super::store::Store;
 
 /// One term's queues, triggers, tasks and status rows. They begin when they are added, and end together with the term.
@@ -41,21 +40,6 @@ impl Controllers {
     }
 
     /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
-    pub fn reconcile<R: Reconciler>(
-        &mut self,
-        queue: &WorkQueue<R::Key>,
-        title: &'static str,
-        subject: impl Fn(&R::Key) -> Option<String> + Send + Sync + 'static,
-        reconciler: R,
-    ) {
-        let reconciler = Arc::new(reconciler);
-        self.handle(queue, title, subject, move |ticket| {
-            let reconciler = Arc::clone(&reconciler);
-            async move { reconcile(reconciler.as_ref(), ticket).await }.boxed()
-        });
-    }
-
-    /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
     pub fn drive<R: Reconcile>(
         &mut self,
         queue: &WorkQueue<R::Key>,
@@ -71,7 +55,7 @@ impl Controllers {
     }
 
     /// Runs a queue with the attempt loop. Before each attempt, `admission` decides whether the key is for this daemon.
-    pub fn reconcile_admitted<A, R>(
+    pub fn drive_admitted<A, R>(
         &mut self,
         queue: &WorkQueue<R::Key>,
         title: &'static str,
@@ -80,7 +64,7 @@ impl Controllers {
         reconciler: R,
     ) where
         A: Admit<Key = R::Key>,
-        R: Reconciler,
+        R: Reconcile,
     {
         let both = Arc::new((admission, reconciler));
         self.handle(queue, title, subject, move |mut ticket| {
@@ -88,7 +72,7 @@ impl Controllers {
             async move {
                 match admit(&both.0, &mut ticket).await {
                     Some(outcome) => outcome,
-                    None => reconcile(&both.1, ticket).await,
+                    None => drive(&both.1, ticket).await,
                 }
             }
             .boxed()

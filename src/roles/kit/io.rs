@@ -25,6 +25,7 @@ use super::locks::Patience;
 use super::scope::TermScope;
 use super::secrets::{self, Secret, SecretFailure};
 use super::store::Store;
+use super::telling::{Telling, tell};
 
 /// Reads an object again whose cached version was old.
 pub const REFRESH: Op = Op("cannot read the object again after a conflict");
@@ -120,6 +121,22 @@ impl<'a, K: Key> Io<'a, K> {
         };
         self.is_done().await;
         Ok(happened)
+    }
+
+    /// Waits until the journal has recorded. The key keeps its worker, so that no more is being recorded than there are workers.
+    pub async fn record<T, R: Reason>(&self, recording: impl Future<Output = T>) -> Result<T, Stop<R>> {
+        let Shared { scope, patience, .. } = self.shared;
+        let recorded = match patience {
+            Patience::UntilOver => scope.term.unless_over(recording).await?,
+            Patience::UntilLost => scope.term.until_lost(recording).await?,
+        };
+        self.is_done().await;
+        Ok(recorded)
+    }
+
+    /// Tells people during a call what they must know before it ends.
+    pub async fn tell(&self, telling: Telling) {
+        tell(telling, self.shared.scope, &**self.shared.ticket.lock().await);
     }
 
     /// Waits until the objects of a kind were listed once in this term.

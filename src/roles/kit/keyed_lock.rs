@@ -3,9 +3,7 @@
 use std::fmt;
 
 use crate::csi::{VolumeLock, VolumeLocks};
-use crate::election::{Term, TermOver};
 use crate::process::Clock;
-use crate::queue::{Key, Ticket};
 
 use super::locks::HeldLocks;
 
@@ -20,15 +18,6 @@ impl<S: fmt::Display> KeyedLock<S> {
     /// Nothing is locked.
     pub fn new(clock: Clock) -> Self {
         Self { locks: VolumeLocks::new(clock), key: std::marker::PhantomData }
-    }
-
-    /// Locks `key` until the returned guard is dropped. Waits without holding a worker, and not beyond the end of the term.
-    pub async fn lock<K: Key>(&self, key: &S, ticket: &mut Ticket<K>, term: &Term) -> Result<VolumeLock, TermOver> {
-        let key = key.to_string();
-        match self.locks.try_acquire(&key) {
-            Some(guard) => Ok(guard),
-            None => ticket.park(term.unless_over(self.locks.acquire(&key))).await,
-        }
     }
 
     /// Locks `key` until the returned guard is dropped.
@@ -59,8 +48,9 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::election::Term;
     use crate::process::{Rng, Tasks};
-    use crate::queue::{Activation, Backoff, Cause, LaneSettings, Outcome, QueueSettings, WorkQueue};
+    use crate::queue::{Activation, Backoff, Cause, LaneSettings, Outcome, QueueSettings, Ticket, WorkQueue};
     use crate::telemetry::Meter;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -89,7 +79,7 @@ mod tests {
             async move {
                 let key = ticket.key().clone();
                 let letter = key.chars().next().unwrap();
-                let lock = letters.lock(&letter, &mut ticket, &term).await;
+                let lock = ticket.park(term.unless_over(letters.acquire(&letter))).await;
                 done.lock().unwrap().push((key, lock.is_ok()));
                 Outcome::Settled
             }

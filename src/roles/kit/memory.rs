@@ -1,11 +1,15 @@
 //! What a role remembers of its objects during a term: one value for each, by uid, because names come back.
 //!
 //! All of it can be lost at any moment. It changes only by pure functions, it is dropped with its object, and what is counted over all
-//! objects is counted here.
+//! objects is counted here. What they are found by is indexed here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What objects are found by, besides their uids: a relation, and the name of what they have it to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub &'static str, pub String);
 
 /// One object's value. The default means that nothing is remembered.
 pub trait Remembered: Default + PartialEq + Send + 'static {
@@ -18,15 +22,24 @@ pub trait Remembered: Default + PartialEq + Send + 'static {
     fn second_group(&self) -> Option<&'static str> {
         None
     }
+
+    /// What the object is found by.
+    fn marks(&self) -> Vec<Mark> {
+        Vec::new()
+    }
 }
 
 impl Remembered for () {}
 
 /// The values of a term.
-pub struct Memory<M>(Mutex<Inner<M>>);
+pub struct Memory<M> {
+    inner: Mutex<Inner<M>>,
+    lost: Box<dyn Fn(Mark) + Send + Sync>,
+}
 
 struct Inner<M> {
     by_uid: BTreeMap<String, M>,
+    by_mark: BTreeMap<Mark, BTreeSet<String>>,
     counts: BTreeMap<&'static str, usize>,
     show: Box<dyn Fn(&'static str, usize) + Send>,
 }
@@ -44,7 +57,13 @@ impl<M: Remembered> Memory<M> {
         for (group, count) in &counts {
             show(group, *count);
         }
-        Self(Mutex::new(Inner { by_uid: BTreeMap::new(), counts, show: Box::new(show) }))
+        let inner = Inner { by_uid: BTreeMap::new(), by_mark: BTreeMap::new(), counts, show: Box::new(show) };
+        Self { inner: Mutex::new(inner), lost: Box::new(|_| {}) }
+    }
+
+    /// `lost` is told each mark that no object has any more.
+    pub fn marking(lost: impl Fn(Mark) + Send + Sync + 'static) -> Self {
+        Self { lost: Box::new(lost), ..Self::default() }
     }
 
     /// What is remembered of an object.
@@ -59,14 +78,27 @@ impl<M: Remembered> Memory<M> {
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut M) -> T) -> T {
         let mut inner = self.lock();
         let mut value = inner.by_uid.remove(uid).unwrap_or_default();
-        let before = (value.group(), value.second_group());
+        let (before, marks) = ((value.group(), value.second_group()), value.marks());
         let result = change(&mut value);
         inner.moved(before.0, value.group());
         inner.moved(before.1, value.second_group());
+        let lost = inner.marked(uid, marks, value.marks());
         if value != M::default() {
             inner.by_uid.insert(uid.to_owned(), value);
         }
+        drop(inner);
+        lost.into_iter().for_each(&self.lost);
         result
+    }
+
+    /// Whether an object has this mark.
+    pub fn has(&self, mark: &Mark) -> bool {
+        self.lock().by_mark.contains_key(mark)
+    }
+
+    /// The uids of the objects that have this mark.
+    pub fn marked(&self, mark: &Mark) -> Vec<String> {
+        self.lock().by_mark.get(mark).into_iter().flatten().cloned().collect()
     }
 
     /// Of all objects of which something is remembered, what `read` finds.
@@ -99,11 +131,24 @@ impl<M: Remembered> Memory<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<M>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<M> Inner<M> {
+    /// Returns the marks that no object has any more.
+    fn marked(&mut self, uid: &str, before: Vec<Mark>, now: Vec<Mark>) -> Vec<Mark> {
+        let gone: Vec<Mark> = before.into_iter().filter(|mark| !now.contains(mark)).collect();
+        for mark in now {
+            self.by_mark.entry(mark).or_default().insert(uid.to_owned());
+        }
+        let is_lost = |mark: &Mark| {
+            let left = self.by_mark.get_mut(mark).is_some_and(|uids| uids.remove(uid) && uids.is_empty());
+            left && self.by_mark.remove(mark).is_some()
+        };
+        gone.into_iter().filter(is_lost).collect()
+    }
+
     fn moved(&mut self, from: Option<&'static str>, to: Option<&'static str>) {
         if from == to {
             return;
@@ -137,6 +182,45 @@ mod tests {
 
     #[derive(Debug, Clone, Default, PartialEq)]
     struct Ill(Option<&'static str>, u32);
+
+    /// What each object uses.
+    #[derive(Debug, Default, PartialEq)]
+    struct Uses(Vec<&'static str>);
+
+    impl Remembered for Uses {
+        fn marks(&self) -> Vec<Mark> {
+            self.0.iter().map(|it| uses(it)).collect()
+        }
+    }
+
+    fn uses(what: &str) -> Mark {
+        Mark("uses", what.to_owned())
+    }
+
+    #[test]
+    fn a_mark_is_lost_with_the_last_object_that_has_it() {
+        let lost = Arc::new(Mutex::new(Vec::new()));
+        let memory = {
+            let lost = Arc::clone(&lost);
+            Memory::<Uses>::marking(move |Mark(_, what)| lost.lock().unwrap().push(what))
+        };
+        let taken = || std::mem::take(&mut *lost.lock().unwrap());
+        memory.change("a", |it| it.0 = vec!["one", "two"]);
+        memory.change("b", |it| it.0 = vec!["two"]);
+        assert_eq!(
+            (memory.marked(&uses("two")), memory.marked(&uses("one"))),
+            (vec!["a".into(), "b".into()], vec!["a".into()])
+        );
+        memory.change("a", |it| it.0 = vec!["two"]);
+        assert_eq!(
+            (taken(), memory.has(&uses("one")), memory.has(&uses("two"))),
+            (vec!["one".to_owned()], false, true)
+        );
+        memory.forget("b");
+        assert_eq!(taken(), Vec::<String>::new());
+        memory.forget("a");
+        assert_eq!((taken(), memory.has(&uses("two")), memory.len()), (vec!["two".to_owned()], false, 0));
+    }
 
     impl Remembered for Ill {
         fn group(&self) -> Option<&'static str> {

@@ -4,8 +4,8 @@
 //! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
-//! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, create, write,
-//!               delete, call
+//! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, record, create,
+//!               write, delete, call
 //! Store         a kind's cache, with what the API has confirmed of it during the term
 //! Memory        what a term remembers of each object, all of which can be lost
 //! Telling       what people and metrics are told, as values
@@ -30,7 +30,7 @@
 //! - What one attempt has done (`Progress`) is apart from what the term remembers (`Memory`): a Secret must not outlive its attempt.
 //! - `perform` has `self`, which holds the stores. The clients are only in [`Io`].
 //! - `tell` writes the log lines itself: users filter them by the role's module.
-//! - What is neither a request nor a call, such as the journal's word, is waited for by `wait`: one verb for all of it.
+//! - What is neither a request nor a call, such as another attempt's read, is waited for by `wait`: one verb for all of it.
 //! - `tell_step` tells what people must know before the attempt ends: that a change begins whose call may take minutes.
 //! - What an attempt waits for is a reason of its end like an error, so it has the same note, Event, pause and row.
 //! - A refusal by the driver may be an answer like others: then it is recorded before the attempt fails, and nobody reads of an end that
@@ -46,10 +46,14 @@
 //! - An answer that the term remembers needs no haste (`loses_answer`): a write that fails is tried again by the next attempt.
 //! - `intend` sees the view: the object may be gone when the answer to its call comes, and is kept from then on as it was.
 //! - `view_within` sees the progress: what an attempt has read for itself says which facts of other objects count.
-//!
-//! The attacher, the resizer, the snapshotter, and the provisioner's deletions, data sources, capacity and nodes have this shape. Its claims
-//! have [`Reconciler`], its forerunner: the same loop, in which the role takes clients, feeds caches, reads again and reports for itself.
-//! When they have moved, `reconcile.rs` goes, with [`UidSet`].
+//! - The journal's word before a call has a verb of its own (`record`): the key keeps its worker, so the journal never has more new
+//!   requests than there are workers.
+//! - During a call, people may be told that it takes long (`tell`).
+//! - What is looked up across keys are marks on what is remembered ([`Mark`](memory::Mark)), such as the source that a claim uses. Whoever
+//!   needs to know is told of a mark that no object has any more.
+//! - Whether a failure is to be told may depend on a view from after it. Then the step that records the failure tells it (`tell_step`), and
+//!   `tell` only writes the log line.
+//! - What no verb does, such as a list of one namespace, or a read that several attempts share, has the API by `in_task`.
 //!
 //! [`UnknownValues`] says which values of the API's enumerations the role does not know.
 //! `templates` has the templates of classes for Secrets (P).
@@ -79,10 +83,6 @@ pub(crate) mod local;
 pub mod locks;
 pub mod memory;
 pub mod queues;
-pub mod reconcile;
-#[cfg(test)]
-#[cfg(feature = "sandbox")]
-mod reconcile_term_tests;
 pub mod report;
 pub mod scope;
 pub mod secrets;
@@ -93,8 +93,11 @@ pub(crate) mod served;
 pub mod store;
 pub mod telling;
 pub mod templates;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod term_tests;
 pub mod told;
-pub mod uid_set;
+mod uid_set;
 pub mod unknown_values;
 
 pub use controllers::Controllers;
@@ -105,11 +108,9 @@ pub use io::{Confirmed, Io, Part, Written};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;
 pub use memory::{Memory, Remembered};
-pub use reconcile::{Attempt, Next, Reconciler, reconcile};
 pub use scope::TermScope;
 pub use secrets::Secret;
 pub use store::Store;
 pub use telling::Telling;
 pub use told::Texts;
-pub use uid_set::UidSet;
 pub use unknown_values::UnknownValues;

@@ -26,6 +26,15 @@ pub enum Telling {
         /// Its text.
         note: String,
     },
+    /// One of low priority: it is dropped if too many wait, or if this daemon begins to stop.
+    MinorEvent {
+        /// The object.
+        on: EventTarget,
+        /// Its reason.
+        reason: &'static str,
+        /// Its text.
+        note: String,
+    },
     /// One more.
     Count(&'static Metric, Labels),
     /// How long it took.
@@ -41,6 +50,7 @@ pub(super) fn tell<K: Key>(telling: Telling, scope: &TermScope, ticket: &Ticket<
     }
     match telling {
         Telling::Event { on, kind, reason, note } => scope.event(&on, kind, &reason, &note),
+        Telling::MinorEvent { on, reason, note } => scope.event_low(&on, EventKind::Normal, reason, &note),
         Telling::Count(metric, labels) => scope.meter.counter(metric, &borrowed(&labels)).increment(1),
         Telling::Took(metric, labels, took) => {
             scope.meter.histogram(metric, &borrowed(&labels)).record(took.as_secs_f64());

@@ -5,27 +5,28 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A set of uids.
 #[derive(Debug, Default)]
-pub struct UidSet(Mutex<BTreeSet<String>>);
+pub(super) struct UidSet(Mutex<BTreeSet<String>>);
 
 impl UidSet {
     /// Notes a uid.
-    pub fn note(&self, uid: &str) {
+    pub(super) fn note(&self, uid: &str) {
         self.lock().insert(uid.to_owned());
     }
 
     /// Whether it was noted.
-    pub fn has(&self, uid: &str) -> bool {
+    pub(super) fn has(&self, uid: &str) -> bool {
         self.lock().contains(uid)
     }
 
     /// Removes it. Returns whether it was in the set.
-    pub fn forget(&self, uid: &str) -> bool {
+    pub(super) fn forget(&self, uid: &str) -> bool {
         self.lock().remove(uid)
     }
 
-    /// Keeps only the uids for which `keep` returns true.
-    pub fn retain(&self, keep: impl FnMut(&String) -> bool) {
-        self.lock().retain(keep);
+    /// How many were noted.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {

@@ -8,28 +8,20 @@ use crate::cluster::{
     VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::journal::{Journal, JournalError};
-use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{TermScope, UidSet};
+use crate::roles::kit::TermScope;
 
 use crate::roles::provisioner::capacity::CapacityInvalidation;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
-use crate::roles::provisioner::claims::decide::{NameStatus, Rules};
+use crate::roles::provisioner::claims::context::ClaimsContext;
+use crate::roles::provisioner::claims::decide::NameStatus;
 use crate::roles::provisioner::claims::entry::Entry;
-use crate::roles::provisioner::claims::histories::Histories;
 use crate::roles::provisioner::claims::name_status::status_of;
-use crate::roles::provisioner::claims::pending_on::PendingOn;
-use crate::roles::provisioner::claims::request::ProvisionRules;
 use crate::roles::provisioner::claims::request::whole_uid;
-use crate::roles::provisioner::claims::state::ClaimState;
-use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::deletion::context::DeletionContext;
 use crate::roles::provisioner::node::deployment::Deployment;
-use crate::roles::provisioner::node::lost::LostNodes;
-use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources::memory::SourceMemory;
 use crate::roles::provisioner::sources::protection::SourceKey;
-use crate::roles::provisioner::topology::TopologyWarnings;
 
 /// How long the end of a volume waits for the journal before the attempt fails, and says why.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
@@ -61,43 +53,17 @@ pub struct Stores {
 pub struct Context {
     /// The term, the fenced clients, the volume locks.
     pub scope: TermScope,
-    /// The rules of provisioning.
-    pub rules: Rules,
-    /// The settings that shape a request, beyond the claim and its class.
-    pub asking: ProvisionRules,
     /// The role's configuration.
-    pub section: ProvisionerSection,
+    pub section: Arc<ProvisionerSection>,
     /// The caches of the cluster's objects.
     pub stores: Stores,
     /// Whether one daemon serves the cluster or each node has its own. This decides which claims and volumes are for
     /// this daemon.
     pub deployment: Deployment,
-    /// Metrics.
-    pub reporter: Reporter,
-    /// Which failures are worth a warning.
-    pub failures: FailureLog,
-    /// The provisioner's identity, which is written into each volume's attributes.
-    pub identity: String,
-    /// The finalizer that the attacher in this process would add to a volume at its first attach.
-    pub attacher_finalizer: Option<String>,
     /// Tells the capacity loop which volumes were created and deleted, so that it asks the driver again.
     pub capacity: CapacityInvalidation,
-    /// What is known of the cluster's topology as a whole.
-    pub topology: TopologyWarnings,
-    /// How far each claim has come.
-    pub states: ClaimStates,
-    /// Claims that the cache shows unbound although their PersistentVolume has gone, by uid: the watch of claims may be late.
-    pub without_volume: UidSet,
-    /// The API's history of PersistentVolumes, for requests of an earlier term.
-    pub histories: Histories,
-    /// The journal of requests that have no final answer yet. `None`: `durableIntent` is false.
-    pub journal: Option<Journal<Entry>>,
-    /// Where the journal is.
-    pub journal_namespace: Option<String>,
-    /// What may be left over on nodes that are gone.
-    pub lost_nodes: LostNodes,
-    /// Which claims wait for something by which no index of the caches finds them.
-    pub pending_on: PendingOn,
+    /// What the claims share.
+    pub claims: ClaimsContext,
     /// What the deletions share.
     pub deletion: DeletionContext,
     /// What is known of data sources.
@@ -108,12 +74,7 @@ impl Context {
     /// The claim as the cache has it, unless a newer claim has its name.
     pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
         let object = self.stores.claims.get(&key.name)?;
-        (*object.metadata.uid == *key.uid).then(|| self.parse(object))
-    }
-
-    /// Parses a claim.
-    pub fn parse(&self, object: Arc<PersistentVolumeClaim>) -> Claim {
-        Claim::parse(object, &self.rules.driver)
+        (*object.metadata.uid == *key.uid).then(|| Claim::parse(object, &self.scope.driver_name))
     }
 
     /// The class that a claim names.
@@ -124,12 +85,12 @@ impl Context {
     /// What the cluster has under the name of the claim's volume.
     pub fn place(&self, claim: &Claim, volume: Option<&PersistentVolume>) -> NameStatus {
         let Some(volume) = volume else { return NameStatus::Free };
-        status_of(volume, &claim.key, &self.rules.driver)
+        status_of(volume, &claim.key, &self.claims.rules.driver)
     }
 
     /// What happens to a claim, for the status page.
     pub fn subject(&self, key: &ClaimKey) -> Option<String> {
-        let state = self.states.get(&key.uid)?;
+        let state = self.claims.memory.read(&key.uid, |it| it.state.clone())?;
         let class = state.claim.class.as_deref().unwrap_or("no class");
         // Without a request in progress, the last error says more than "not requested".
         let phase = state.phase().label().map(|label| format!(", {label}")).unwrap_or_default();
@@ -143,41 +104,6 @@ impl Context {
         }
     }
 
-    /// Stores how far a claim is when an attempt ends. The journal keeps the entry only while a volume may exist that
-    /// no PersistentVolume names (J2).
-    pub fn note_end(&self, state: ClaimState) {
-        if !state.is_begun() {
-            self.remove_entry(&state.claim.key.uid);
-        }
-        self.note(state);
-    }
-
-    /// Stores how far a claim is. The claim may name another source by now, so its old state says whether a source has
-    /// lost its last user.
-    pub fn note(&self, state: ClaimState) {
-        let freed = self.states.put(state);
-        self.source_is_free(freed);
-    }
-
-    /// Drops the claim's state: it has its PersistentVolume, or no volume was requested for it.
-    pub fn forget_state(&self, uid: &str) {
-        self.remove_entry(uid);
-        let freed = self.states.forget(uid);
-        self.source_is_free(freed);
-    }
-
-    fn source_is_free(&self, freed: Option<SourceKey>) {
-        if let Some(source) = freed {
-            self.sources.may_be_free(source);
-        }
-    }
-
-    fn remove_entry(&self, uid: &str) {
-        if let Some(journal) = &self.journal {
-            journal.remove(uid);
-        }
-    }
-
     /// The keys under which the journal may have an entry for this PersistentVolume: the claim's uid, and the uid in
     /// the volume's name, because volume populators and people rebind a PersistentVolume to another claim. Without a
     /// whole uid in the name, each key counts that the name may have been made of.
@@ -186,37 +112,24 @@ impl Context {
         let name: &str = &volume.metadata.name;
         let of_name = match whole_uid(name) {
             Some(uid) => vec![uid.to_owned()],
-            None => journal.keys(|key| self.asking.names.may_be_of(name, key)),
+            None => journal.keys(|key| self.claims.asking.names.may_be_of(name, key)),
         };
         claim.into_iter().chain(of_name).filter(|key| !key.is_empty()).collect()
     }
 
     /// Whether no later leader can find an entry of the journal for this PersistentVolume (J8).
     pub fn is_forgotten(&self, volume: &PersistentVolume) -> bool {
-        let Some(journal) = &self.journal else { return true };
+        let Some(journal) = &self.claims.journal.entries else { return true };
         self.journal_keys(journal, volume).iter().all(|key| journal.is_gone(key))
     }
 
     /// Waits until no later leader can find an entry, at most `JOURNAL_PATIENCE`.
     pub async fn forgotten(&self, volume: &PersistentVolume) -> Result<(), JournalError> {
-        let Some(journal) = &self.journal else { return Ok(()) };
+        let Some(journal) = &self.claims.journal.entries else { return Ok(()) };
         for key in self.journal_keys(journal, volume) {
             journal.gone(&key, JOURNAL_PATIENCE).await?;
         }
         Ok(())
-    }
-
-    /// The claim is settled or gone: drops what it waits for.
-    pub fn forget(&self, key: &ClaimKey) {
-        self.pending_on.forget(key);
-        self.deployment.forget(key);
-    }
-
-    /// A claim no longer needs its source in another namespace, or may not use it.
-    pub fn dismiss(&self, claim: &Claim) {
-        if self.sources.admitted.forget(&claim.key.uid) {
-            self.sources_may_be_free(claim);
-        }
     }
 
     /// Waits until claims were listed once in this term: a claim that the watch has not shown yet may need a source

@@ -32,7 +32,6 @@ pub mod names;
 pub mod node;
 pub mod parameters;
 pub mod predicates;
-mod report;
 pub mod reporter;
 mod rules;
 mod serve;

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 use tracing::{info, info_span, warn};
 
 use crate::cluster::ObjectName;
-use crate::csi::DriverState;
 use crate::csi::capabilities::ControllerRpc;
+use crate::csi::{Client, DriverState};
 use crate::diagnostics::{Column, Fact, Table};
 use crate::election::Term;
 use crate::journal::{Journal, Opened};
@@ -16,8 +16,7 @@ use crate::process::watch;
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
 use crate::roles::csi_attacher;
-use crate::roles::kit::report::FailureLog;
-use crate::roles::kit::{Controllers, EventsMode, TermScope, UidSet, UnknownValues, queues};
+use crate::roles::kit::{Controllers, EventsMode, TermScope, UnknownValues, queues};
 use crate::roles::provisioner::names;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
@@ -25,14 +24,13 @@ use super::{NAME, capacity, journal, unknown};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
-use crate::roles::provisioner::claims::ClaimReconciler;
+use crate::roles::provisioner::claims::Claims;
 use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claims::context::{ClaimsContext, RequestJournal};
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::claims::histories::Histories;
-use crate::roles::provisioner::claims::pending_on::PendingOn;
 use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules};
-use crate::roles::provisioner::claims::states::ClaimStates;
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::{Context, Stores};
 use crate::roles::provisioner::deletion::Deletions;
@@ -139,19 +137,19 @@ impl Provisioner {
         for entry in opened {
             queues.resume(&cx, entry);
         }
-        info!(topology = cx.asking.topology, durable = cx.rules.durable, "serving claims");
+        info!(topology = cx.claims.asking.topology, durable = cx.claims.rules.durable, "serving claims");
 
         let mut controllers = Controllers::new(NAME, &role.board, &term);
         let subject = {
             let cx = Arc::clone(&cx);
             move |key: &ClaimKey| cx.subject(key)
         };
-        let (title, claims) = ("Claims in progress", ClaimReconciler::new(Arc::clone(&cx)));
+        let (title, claims) = ("Claims in progress", Claims::of(&cx, &mut controllers));
         if let Some(local) = cx.deployment.local() {
             let admission = NodeAdmission::of(&cx, local, &mut controllers);
-            controllers.reconcile_admitted(&queues.claims, title, subject, admission, claims);
+            controllers.drive_admitted(&queues.claims, title, subject, admission, claims);
         } else {
-            controllers.reconcile(&queues.claims, title, subject, claims);
+            controllers.drive(&queues.claims, title, subject, claims);
         }
         cx.deletion.follow(&mut controllers);
         let volumes = cx.deletion.volumes.clone();
@@ -168,18 +166,17 @@ impl Provisioner {
             move || queues.look_at_all(&cx)
         });
         controllers.task("sweep", queues.clone().sweep(Arc::clone(&cx)));
-        controllers.task("figures", queues.clone().figures(Arc::clone(&cx)));
+        let reporter = Reporter::new(role.meter.clone(), role.driver.name.clone());
+        controllers.task("figures", queues.clone().figures(Arc::clone(&cx), reporter));
         if let Some(capacity) = self.capacity(role, &term, nodes, invalidations) {
             controllers.also(capacity);
         }
-        let served = controllers.serve().await;
-        cx.reporter.retire();
-        served
+        controllers.serve().await
     }
 
     /// Writes the journal, and shows it on the status page.
     fn run_journal(role: &RoleContext, cx: &Arc<Context>, queues: &Queues, controllers: &mut Controllers) {
-        let Some(journal) = &cx.journal else { return };
+        let Some(journal) = &cx.claims.journal.entries else { return };
         let (adopting, resumed) = (queues.clone(), Arc::clone(cx));
         let adopt = move |entry: Opened<Entry>| adopting.resume(&resumed, entry);
         controllers.task("journal", journal.clone().run(adopt));
@@ -192,7 +189,7 @@ impl Provisioner {
         let rows = move || {
             let now = of_nodes.scope.clock.wall();
             let mut rows = journal::left_rows(&shown, now);
-            rows.extend(of_nodes.lost_nodes.rows(now));
+            rows.extend(of_nodes.claims.journal.lost_nodes.rows(now));
             rows
         };
         controllers.show(role.board.table(NAME, &journal::LEFT_TABLE, rows));
@@ -208,8 +205,8 @@ impl Provisioner {
         controllers.show(role.board.table(NAME, &DETACHING, move || of_detaching.deletion.detaching()));
         let of_topology = Arc::clone(cx);
         controllers.show(role.board.facts(NAME, move || {
-            let keys = of_topology.topology.keys.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = keys.told().filter(|_| of_topology.asking.topology);
+            let keys = of_topology.claims.topology.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = keys.told().filter(|_| of_topology.claims.asking.topology);
             told.map(|value| Fact { name: "topology".to_owned(), value }).into_iter().collect()
         }));
         if cx.deployment.local().is_none() {
@@ -229,10 +226,10 @@ impl Provisioner {
             return Ok(Some(central));
         }
         let Some(name) = role.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
-        let driver = role.fenced_driver(term, self.section.timeout);
+        let scope = TermScope::with_timeout(NAME, role, term, self.section.timeout);
         for failures in 1.. {
-            let Ok(client) = driver.use_now() else { return Ok(None) };
-            let Ok(answer) = term.during(client.node_get_info(NodeGetInfoRequest {})).await else { return Ok(None) };
+            let get_info = async |driver: Client| driver.node_get_info(NodeGetInfoRequest {}).await;
+            let Ok(answer) = scope.ask(get_info).await else { return Ok(None) };
             match answer {
                 Ok(answer) => {
                     let segments = answer.accessible_topology.map(|topology| topology.segments).unwrap_or_default();
@@ -375,25 +372,25 @@ impl Provisioner {
         };
         Context {
             scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
-            rules,
+            claims: ClaimsContext {
+                rules: rules.into(),
+                asking: asking.into(),
+                identity: identity(role, deployment.node()),
+                attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
+                topology: TopologyWarnings::default(),
+                histories: Histories::default(),
+                journal: RequestJournal {
+                    namespace: journal.as_ref().map(|_| journal::namespace(role)),
+                    entries: journal,
+                    lost_nodes: LostNodes::new(&role.meter, &driver.name),
+                },
+                memory: queues.memory_of_claims(),
+            },
             deletion: DeletionContext::new(deletion, &self.stores.volumes, &self.stores.attachments),
-            asking,
-            section: section.clone(),
+            section: Arc::new(section.clone()),
             stores: self.stores.clone(),
-            identity: identity(role, deployment.node()),
             deployment,
-            reporter: Reporter::new(role.meter.clone(), driver.name.clone()),
-            failures: FailureLog::default(),
-            attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
             capacity,
-            topology: TopologyWarnings::default(),
-            states: ClaimStates::default(),
-            histories: Histories::default(),
-            without_volume: UidSet::default(),
-            lost_nodes: LostNodes::new(&role.meter, &role.driver.name),
-            journal_namespace: journal.as_ref().map(|_| journal::namespace(role)),
-            journal,
-            pending_on: PendingOn::default(),
             sources: SourceMemory::new(role.clock, queues.sources.clone()),
         }
     }
@@ -418,7 +415,7 @@ impl Stores {
 /// Tells of the values that are not known.
 fn look_for_unknown_values(cx: &Arc<Context>, controllers: &mut Controllers) {
     let values = UnknownValues::shown(cx.scope.clock, controllers);
-    let driver = || cx.rules.driver.clone();
+    let driver = || cx.scope.driver_name.clone();
     controllers.on(&cx.stores.claims, {
         let driver = driver();
         values.of(move |claim| unknown::of_claim(claim, &driver))

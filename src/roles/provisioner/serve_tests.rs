@@ -11,6 +11,7 @@ use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::process::Tasks;
 use crate::roles::kit::fixtures::change;
+use crate::roles::provisioner::sources::protection::SourceKind;
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
@@ -118,7 +119,8 @@ async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, W
     let journal = journal::open(context, &term, None, role.backoff()).await.map(|(journal, _)| journal);
     let cx = Arc::new(role.context(context, &term, central, CapacityInvalidation::off(), &queues, journal));
     let mut controllers = Controllers::new(NAME, &context.board, &term);
-    controllers.reconcile(&queues.claims, "Claims", |_| None, ClaimReconciler::new(Arc::clone(&cx)));
+    let claims = Claims::of(&cx, &mut controllers);
+    controllers.drive(&queues.claims, "Claims", |_| None, claims);
     Provisioner::run_journal(context, &cx, &queues, &mut controllers);
     queues.follow(&cx, &mut controllers);
     harness.tasks.spawn("claims", async move { controllers.serve().await.unwrap() });
@@ -129,12 +131,13 @@ async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, W
 async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
     let (harness, cx, _, _wired) =
         claims_alone(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
-    let (testbed, waits) = (&harness.testbed, &cx.pending_on);
+    let testbed = &harness.testbed;
+    let waiting = || cx.claims.memory.collect(|it| (!it.waits.is_empty()).then_some(())).len();
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);
-    until("it waits", testbed, || !waits.is_empty()).await;
+    until("it waits", testbed, || waiting() == 1).await;
     testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    until("nobody waits", testbed, || waits.is_empty()).await;
+    until("nothing is remembered", testbed, || cx.claims.memory.len() == 0).await;
     harness.testbed.tear_down().await;
 }
 
@@ -187,15 +190,16 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
 #[tokio::test(start_paused = true)]
 async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_although_the_driver_owes_an_answer() {
     let (harness, cx, _, _wired) = claims_alone(Profile::default()).await;
-    let (testbed, admitted) = (&harness.testbed, &cx.sources.admitted);
+    let (testbed, memory) = (&harness.testbed, &cx.claims.memory);
     testbed.driver.inject(Fault::on(Method::CreateVolume, Action::Hang));
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);
     until("a call", testbed, || !testbed.driver.calls_of(Method::CreateVolume).is_empty()).await;
     let made: PersistentVolumeClaim = testbed.api.get(CLAIM.0, CLAIM.1).unwrap();
     let uid = made.metadata.uid.unwrap();
-    admitted.note(&uid);
+    let source = SourceKey { kind: SourceKind::Claim, name: ObjectName::namespaced("far", "source") };
+    memory.change(&uid, |it| it.admitted = Some(source));
     testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    until("forgotten", testbed, || !admitted.has(&uid)).await;
+    until("forgotten", testbed, || memory.read(&uid, |it| it.admitted.is_none())).await;
     harness.testbed.tear_down().await;
 }

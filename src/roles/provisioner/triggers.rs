@@ -12,14 +12,17 @@ use crate::cluster::{
 };
 use crate::journal::Opened;
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, Memory};
 
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
 use crate::roles::provisioner::claims::entry::Entry;
-use crate::roles::provisioner::claims::pending_on::Dependency;
+use crate::roles::provisioner::claims::memory::{ClaimMemory, Dependency, freed, take};
+use crate::roles::provisioner::claims::phase::Phase;
+use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::predicates::{self, Wake};
+use crate::roles::provisioner::reporter::Reporter;
 use crate::roles::provisioner::sources;
 use crate::roles::provisioner::sources::protection::{SourceKey, is_user};
 
@@ -41,6 +44,16 @@ fn activation(cause: Cause) -> Activation {
 }
 
 impl Queues {
+    /// What the term remembers of claims: nothing yet. A source that none of them needs any more is looked at.
+    pub(super) fn memory_of_claims(&self) -> Memory<ClaimMemory> {
+        let sources = self.sources.clone();
+        Memory::marking(move |mark| {
+            if let Some(source) = freed(&mark) {
+                sources.add(source, activation(Cause::Changed));
+            }
+        })
+    }
+
     /// Fills the queues from the caches, beginning with what they hold already.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
         let known = &cx.stores;
@@ -96,7 +109,7 @@ impl Queues {
         let (queues, shared) = with();
         controllers.on(csi_nodes, move |change| {
             see_keys(&shared, change);
-            if predicates::csi_node_unblocks(change, &shared.rules.driver) {
+            if predicates::csi_node_unblocks(change, &shared.scope.driver_name) {
                 let node = change.new.as_deref().or(change.old.as_deref());
                 queues.node_changed(&shared, node.map(|node| &*node.metadata.name));
             }
@@ -110,8 +123,8 @@ impl Queues {
             self.claim_gone(cx, ClaimKey::of(old));
         }
         let key = ClaimKey::of(object);
-        let is_begun = cx.states.is_begun(&key.uid);
-        match predicates::claim_wake(change, &cx.rules.driver, is_begun, cx.deployment.node()) {
+        let is_begun = cx.claims.memory.read(&key.uid, ClaimMemory::is_begun);
+        match predicates::claim_wake(change, &cx.claims.rules.driver, is_begun, cx.deployment.node()) {
             Wake::Now => self.claims.add(key, activation(Cause::Changed)),
             Wake::Forget => self.claim_gone(cx, key),
             Wake::No => {}
@@ -121,7 +134,7 @@ impl Queues {
         }
         // Whether the claim was admitted to a source of another namespace does not matter here: an extra look at a
         // source does no harm.
-        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.rules.driver);
+        let needs = |claim: &PersistentVolumeClaim| is_user(claim, false, true, &cx.claims.rules.driver);
         if let Some(old) = change.old.as_deref().filter(|old| needs(old))
             && !change.new.as_deref().is_some_and(needs)
             && let Some(source) = SourceKey::of(old)
@@ -132,20 +145,27 @@ impl Queues {
 
     /// Forgets a claim that is gone, but goes on working on it while the driver owes a final answer.
     fn claim_gone(&self, cx: &Context, key: ClaimKey) {
-        cx.sources.admitted.forget(&key.uid);
-        cx.without_volume.forget(&key.uid);
-        if cx.states.get(&key.uid).is_some() {
+        let gone = |it: &mut ClaimMemory| {
+            (it.admitted, it.is_without_volume) = (None, false);
+            it.state.is_some()
+        };
+        if cx.claims.memory.change(&key.uid, gone) {
             self.claims.add(key, activation(Cause::Changed));
         } else {
             self.claims.forget(&key);
-            cx.forget(&key);
+            cx.claims.memory.forget(&key.uid);
+            cx.deployment.forget(&key);
         }
     }
 
     /// Continues the requests that an earlier term has left in the journal.
     pub(super) fn resume(&self, cx: &Context, Opened { content: entry, since, .. }: Opened<Entry>) {
         let key = entry.key();
-        cx.states.note_resumed(entry.resume(&since));
+        cx.claims.memory.change(&key.uid, |it| {
+            if it.state.is_none() {
+                it.state = Some(entry.resume(&since).into());
+            }
+        });
         self.claims.add(key, activation(Cause::Changed));
     }
 
@@ -179,7 +199,9 @@ impl Queues {
     /// this before the object can be released and deleted, so that it is not stored a second time.
     fn wake_unsaved(&self, cx: &Context, stored: &PersistentVolume) {
         let Some(owner) = stored.spec.claim_ref.as_deref() else { return };
-        let Some(uid) = owner.uid.as_deref().filter(|uid| cx.states.is_unsaved(uid)) else { return };
+        let Some(uid) = owner.uid.as_deref().filter(|uid| cx.claims.memory.read(uid, ClaimMemory::is_unsaved)) else {
+            return;
+        };
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
         self.claims.add(ClaimKey { uid: uid.into(), name }, activation(Cause::Changed));
     }
@@ -190,7 +212,7 @@ impl Queues {
         let name = ObjectName::namespaced(&owner.namespace, &owner.name);
         let claim = cx.stores.claims.get(&name).filter(|claim| Some(&*claim.metadata.uid) == owner.uid.as_deref());
         if let Some(claim) = claim.filter(|claim| claim.spec.volume_name.is_none()) {
-            cx.without_volume.note(&claim.metadata.uid);
+            cx.claims.memory.change(&claim.metadata.uid, |it| it.is_without_volume = true);
             self.claims.add(ClaimKey::of(claim.as_ref()), activation(Cause::Changed));
         }
     }
@@ -240,7 +262,7 @@ impl Queues {
     }
 
     fn wake_waiting(&self, cx: &Context, what: &Dependency) {
-        for key in cx.pending_on.take(what) {
+        for key in take(&cx.claims.memory, what) {
             self.claims.add(key, activation(Cause::Changed));
         }
     }
@@ -253,7 +275,7 @@ impl Queues {
     /// Wakes the claims that the index finds, if they wait for a volume of our driver.
     fn wake_claims(&self, cx: &Context, index: IndexName, value: &str) {
         for object in cx.stores.claims.find(index, value) {
-            if predicates::is_wanted(&object, &cx.rules.driver) {
+            if predicates::is_wanted(&object, &cx.claims.rules.driver) {
                 self.claims.add(ClaimKey::of(&object), activation(Cause::Changed));
             }
         }
@@ -261,9 +283,9 @@ impl Queues {
 
     /// Looks at everything, in case a wake-up was missed. Never ends a back-off early.
     pub(super) fn look_at_all(&self, cx: &Context) {
-        let mut keys: BTreeSet<ClaimKey> = cx.states.all().into_iter().map(|state| state.claim.key).collect();
+        let mut keys: BTreeSet<ClaimKey> = cx.claims.memory.collect(ClaimMemory::key).into_iter().collect();
         for object in cx.stores.claims.all() {
-            if predicates::is_wanted(&object, &cx.rules.driver) {
+            if predicates::is_wanted(&object, &cx.claims.rules.driver) {
                 keys.insert(ClaimKey::of(&object));
             }
         }
@@ -298,12 +320,17 @@ impl Queues {
     }
 
     /// Updates the metrics of waiting work.
-    pub(super) async fn figures(self, cx: Arc<Context>) {
+    pub(super) async fn figures(self, cx: Arc<Context>, reporter: Reporter) {
         loop {
             tokio::time::sleep(FIGURES).await;
             warn_of_keys(&cx);
             let oldest = self.claims.snapshot().iter().map(|item| waits_since(&cx, item)).max();
-            cx.reporter.show(oldest.unwrap_or_default(), cx.states.count());
+            // How many volumes wait for their PersistentVolume, and how many requests for the driver's final answer.
+            let count = |is: fn(&ClaimState) -> bool| {
+                cx.claims.memory.collect(|it| it.state.as_ref().filter(|state| is(state)).map(drop)).len()
+            };
+            let unsaved = count(|state| matches!(state.phase(), Phase::Created(_)));
+            reporter.show(oldest.unwrap_or_default(), (unsaved, count(ClaimState::is_creating)));
         }
     }
 }
@@ -324,16 +351,16 @@ fn waits_since(cx: &Context, item: &WorkItem<ClaimKey>) -> Duration {
 
 /// Records which topology keys a node reports.
 fn see_keys(cx: &Context, change: &Change<CsiNode>) {
-    let driver = cx.rules.driver.as_str();
+    let driver = cx.claims.rules.driver.as_str();
     let old = change.old.as_deref().and_then(|node| node.topology_keys(driver));
     let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
-    cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
+    cx.claims.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).update(old, new);
 }
 
 /// Warns, once, that nodes report different topology keys: a claim without a node may get a segment of any of them.
 fn warn_of_keys(cx: &Context) {
-    let warning = cx.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
-    if let Some(nodes) = warning.filter(|_| cx.asking.topology) {
+    let warning = cx.claims.topology.keys.lock().unwrap_or_else(PoisonError::into_inner).take_warning();
+    if let Some(nodes) = warning.filter(|_| cx.claims.asking.topology) {
         warn!(nodes, "nodes report different topology keys: claims without a node may get a segment by any of them");
     }
 }

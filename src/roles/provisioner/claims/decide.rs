@@ -19,8 +19,8 @@
 //! With node deployment, a claim may get another node before our driver has given its final answer. Then the daemon deletes the volume
 //! that our driver creates, and the other node's driver creates one ([`Whose::GivenAway`]).
 //!
-//! Each step is one request to the API or one call of the driver, and nothing else: a crash between any two of them is a
-//! case that the tests can list.
+//! [`policy`](super::policy) has the steps of one attempt around these. Each is one request to the API or one call of the driver, and
+//! nothing else: a crash between any two of them is a case that the tests can list.
 
 use crate::cluster::StorageClass;
 
@@ -112,6 +112,31 @@ pub enum Step {
     SaveVolume,
     /// Remove the selected node from the claim, so that the scheduler selects another one.
     Reschedule,
+    /// Wait for the turn of the snapshot with this id, which is restored: many volumes may be made from it at once, but none while it is
+    /// deleted (snapshotter spec 13).
+    TakeTurn(String),
+    /// Record that the volume may exist whatever error the driver returns. If that fails, the next attempt records it before it calls
+    /// the driver.
+    RecordDoubt,
+    /// List PersistentVolumes before the volume with this id is deleted. Claims and PersistentVolumes have watches of their own: one may
+    /// show that the claim is gone before the other shows who has the volume now.
+    ListVolumes(String),
+    /// Read the PersistentVolume of this name, to which the claim is bound. It may have the volume with this id.
+    ReadBound(String, String),
+    /// Leave the volume to the PersistentVolume of this name. No request.
+    LeaveTo(String),
+    /// Give up this attempt, because the PersistentVolume of this name has the volume. No request.
+    Yield(String),
+    /// Read the PersistentVolume that has the name of the claim's.
+    ReadTaken,
+    /// A write to the claim was forbidden: read the claim again.
+    ReadAgain,
+    /// End the attempt, which has failed.
+    Fail,
+    /// Do what follows from the failure. No request.
+    NoteFailure,
+    /// Look at the claim again soon: it may be another node's. No request.
+    ComeBack,
 }
 
 /// What to do next for the claim of `view`.

@@ -11,7 +11,7 @@ use crate::roles::kit::failure::UNWATCHED;
 use crate::roles::kit::report::gist;
 use crate::roles::kit::{self, Op, Reason};
 
-use super::finality::{self, Finality};
+use super::finality::Finality;
 use super::request::RequestError;
 use super::response::ResponseError;
 use crate::roles::provisioner::sources::source::{SourceError, WaitsFor};
@@ -102,6 +102,9 @@ pub enum ClaimReason {
     /// The driver's answer to `CreateVolume` cannot be used.
     #[error(transparent)]
     Response(#[from] ResponseError),
+    /// The driver says that the request itself is wrong, and tried sooner it is refused again.
+    #[error("{0} (infeasible: retried rarely until the claim or its class changes)")]
+    Infeasible(RpcError),
     /// The driver has created the volume in an earlier term, and the volume cannot be used.
     #[error("volume {0} is unusable, and is deleted before another one is requested")]
     Unfit(String),
@@ -147,6 +150,7 @@ impl Reason for ClaimReason {
             Self::Invalid(invalid) => invalid.label(),
             Self::Topology(error) => error.label(),
             Self::Response(error) => error.label(),
+            Self::Infeasible(error) => error.label(),
             Self::Unfit(_) => "Unfit",
             Self::SaveTaken { .. } => "NameTaken",
             Self::Anothers { .. } => "HandleTaken",
@@ -155,7 +159,10 @@ impl Reason for ClaimReason {
     }
 
     fn driver(&self) -> Option<&RpcError> {
-        if let Self::Discard { source, .. } = self { Some(source) } else { None }
+        match self {
+            Self::Discard { source, .. } | Self::Infeasible(source) => Some(source),
+            _ => None,
+        }
     }
 
     fn retry_cap(&self) -> Option<Duration> {
@@ -179,7 +186,7 @@ impl Reason for ClaimReason {
                 let why = unfit.as_ref().map(|why| why.gist()).unwrap_or_default();
                 format!("not deleted {why}: {}", gist(&said))
             }
-            Self::Invalid(_) | Self::Topology(_) => gist(&error_chain(self)),
+            Self::Invalid(_) | Self::Topology(_) | Self::Infeasible(_) => gist(&error_chain(self)),
         }
     }
 }
@@ -202,10 +209,11 @@ impl AttemptError {
 
     /// Whether another attempt with the same request is useless: the driver says that the request itself is wrong.
     pub fn is_infeasible(&self) -> bool {
-        matches!(self, Self::Driver(error) if finality::is_infeasible(error.code))
+        matches!(self, Self::Reason(ClaimReason::Infeasible(_)))
     }
 
-    /// The outcome of an attempt that did not call the driver. [`finality::after_create`] has the outcomes of the driver's answers.
+    /// The outcome of an attempt that did not call the driver. [`after_create`](super::finality::after_create) has the outcomes of the
+    /// driver's answers.
     pub fn finality(&self) -> Finality {
         match self {
             Self::Reason(ClaimReason::Invalid(invalid)) => invalid.finality(),
@@ -214,15 +222,6 @@ impl AttemptError {
             }
             _ => Finality::NoChange,
         }
-    }
-
-    /// The text for users: the error with its causes, and its meaning for the claim.
-    pub fn told(&self) -> String {
-        let text = self.message();
-        if self.is_infeasible() {
-            return format!("{text} (infeasible: retried rarely until the claim or its class changes)");
-        }
-        text
     }
 
     /// When to try again. An object that no cache watches does not wake the claim when it appears. `watches_snapshots`: snapshots do.
@@ -239,27 +238,6 @@ impl AttemptError {
             }
             outcome => outcome,
         }
-    }
-}
-
-/// A failure with the text for users, the same in an Event, on the status page and in the log.
-#[derive(Debug, Clone, Copy)]
-pub struct Told<'a>(pub &'a AttemptError);
-
-impl Told<'_> {
-    /// See [`AttemptError::told`].
-    pub fn message(&self) -> String {
-        self.0.told()
-    }
-
-    /// The text by which a new failure differs from a repeated one.
-    pub fn gist(&self) -> String {
-        self.0.gist()
-    }
-
-    /// See [`AttemptError::is_of_outage`].
-    pub fn is_of_outage(&self) -> bool {
-        self.0.is_of_outage()
     }
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::state::ClaimState;
-use super::states::ClaimStates;
-use crate::cluster::{ApiError, History, PersistentVolume};
+use super::memory::ClaimMemory;
+use crate::cluster::{Api, ApiError, History, PersistentVolume};
 use crate::election::TermOver;
-use crate::roles::kit::TermScope;
+use crate::roles::kit::{Memory, TermScope};
 
 /// What the API has answered in this term.
 #[derive(Debug, Default)]
@@ -41,12 +40,12 @@ impl Answer {
 }
 
 impl Histories {
-    /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all `states` that need the history; the
+    /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all claims that need the history; the
     /// others wait. `not_before`: no answer to an earlier question counts.
     pub async fn since(
         &self,
         scope: &TermScope,
-        states: &ClaimStates,
+        claims: &Memory<ClaimMemory>,
         since: &str,
         not_before: Option<Instant>,
     ) -> Result<Result<Arc<History<PersistentVolume>>, ApiError>, TermOver> {
@@ -57,11 +56,13 @@ impl Histories {
                 return Ok(Ok(Arc::clone(&answer.history)));
             }
             let too_old = answers.iter().filter(|it| matches!(*it.history, History::Unknown)).map(|it| it.since).max();
-            let wanted = states.all().into_iter().filter_map(|state| version(&state));
+            let wanted = claims.collect(version).into_iter();
             let oldest = wanted.filter(|it| too_old.is_none_or(|too_old| *it > too_old)).min();
             let from = oldest.unwrap_or(since).min(since);
             let asked = scope.clock.now();
-            let history = match scope.api.use_now()?.history::<PersistentVolume>(&from.to_string()).await {
+            let from_text = from.to_string();
+            let read = async |api: Api| api.history::<PersistentVolume>(&from_text).await;
+            let history = match scope.in_task(read).await? {
                 Ok(history) => Arc::new(history),
                 Err(error) => return Ok(Err(error)),
             };
@@ -75,6 +76,6 @@ impl Histories {
 }
 
 /// The version from which a claim needs the history.
-fn version(state: &ClaimState) -> Option<u128> {
-    state.since()?.parse().ok()
+fn version(claim: &ClaimMemory) -> Option<u128> {
+    claim.state.as_ref()?.since()?.parse().ok()
 }

@@ -1,54 +1,125 @@
-//! What one attempt observes of its claim: the caches, the state in this term, and the API's answers. This module only reads.
+//! What one decision about a claim is made from: the caches, the attempt so far, and the API's answers. This module only reads.
 
 use std::sync::Arc;
 
-use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, StorageClass};
+use tokio::time::Instant;
 
-use super::attempt::State;
+use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, SmolStr, StorageClass};
+
 use super::claim::{Claim, ClaimKey};
-use super::decide::{AttemptFacts, Ignored, Lookup, NameStatus, SourceStatus, View, Whose, ignored, is_unwanted};
+use super::decide::{
+    AttemptFacts, Ignored, Lookup, NameStatus, Rules, SourceStatus, View, Whose, ignored, is_unwanted,
+};
 use super::error::InvalidClaim;
+use super::memory::{ClaimMemory, namesake};
 use super::name_status::was_handed_on;
 use super::phase::{Made, Phase};
-use super::request::{RequestError, check_capabilities};
+use super::progress::{Beginning, Progress};
+use super::request::{ProvisionRules, RequestError, check_capabilities};
 use super::state::ClaimState;
+use super::transition::Change;
+use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, SourceError, Wanted, normalise};
 use crate::roles::provisioner::sources::status::origin;
 
-/// The observation that one decision is made from.
-pub(in crate::roles::provisioner) struct Observed {
-    pub(in crate::roles::provisioner) claim: Claim,
-    pub(in crate::roles::provisioner) present: bool,
-    pub(in crate::roles::provisioner) class: Option<Arc<StorageClass>>,
-    pub(in crate::roles::provisioner) source: Result<Source, SourceError>,
+/// What one decision is made from.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself")]
+pub struct Seen {
+    /// The claim; as it was last seen, if it is gone.
+    pub claim: Claim,
+    /// Whether the API still has it.
+    pub present: bool,
+    /// The class that it names.
+    pub class: Option<Arc<StorageClass>>,
+    /// Its data source.
+    pub source: Result<Source, SourceError>,
+    /// The name of its volume: that of the request, or that of the next request.
+    pub volume_name: Option<String>,
+    /// The PersistentVolume that may have the volume which the driver has created.
+    pub owner: Owner,
+    /// Which PersistentVolume has the name of its volume.
+    pub place: NameStatus,
+    /// Whether another node owns the claim.
+    pub is_anothers: bool,
+    /// Now.
+    pub now: Instant,
+    /// What an attempt knows that begins now.
+    pub beginning: Beginning,
+    /// The rules of provisioning.
+    pub rules: Arc<Rules>,
+    /// The settings that shape a request.
+    pub asking: Arc<ProvisionRules>,
+    /// The role's configuration.
+    pub section: Arc<ProvisionerSection>,
+    /// Whether snapshots wake the claims that wait for them.
+    pub watches_snapshots: bool,
+    /// Whether claims and PersistentVolumes were listed in this term.
+    pub listed: bool,
     whose: Whose,
     origin: SourceStatus,
-    place: NameStatus,
     has_volume: bool,
-    listed: bool,
 }
 
-/// The term's context and the attempt's state, for one step. A step only reads them.
-#[derive(Clone, Copy)]
-pub(in crate::roles::provisioner) struct Look<'a> {
-    pub(in crate::roles::provisioner) cx: &'a Context,
-    pub(in crate::roles::provisioner) state: &'a State,
+/// The PersistentVolume, other than the claim's own, that has the volume which the driver has created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owner {
+    /// None.
+    Nobody,
+    /// The one with this name.
+    Other(String),
+    /// The claim is bound to the one with this name, which the cache lacks: it must be read first.
+    Unread(String),
+}
+
+/// What the attempts of a term share, and the attempt so far. A step only reads them.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// What the attempts share.
+    pub cx: &'a Context,
+    /// The attempt.
+    pub progress: &'a Progress,
+}
+
+/// What an attempt knows when it begins. `None`: the claim is gone, and the term has no state of it.
+pub fn begin(cx: &Context, key: &ClaimKey) -> Option<Beginning> {
+    let found = cx.find(key);
+    let remembered = |it: &ClaimMemory| (it.state.clone(), it.is_without_volume);
+    let (state, mut is_without_volume) = cx.claims.memory.read(&key.uid, remembered);
+    let mut known = match state {
+        Some(mut known) => {
+            if let Some(found) = found {
+                Arc::make_mut(&mut known).claim = found;
+            }
+            known
+        }
+        None => Arc::new(ClaimState::at_first_sight(found?)),
+    };
+    let has_heard = |version| cx.stores.volumes.has_heard(version);
+    // From then on the cache says it, also if somebody has deleted the PersistentVolume meanwhile.
+    if known.stored_version().is_some_and(has_heard) {
+        let name = known.request().map(|request| ObjectName::cluster(&request.volume_name));
+        is_without_volume |= name.is_none_or(|name| cx.stores.volumes.get(&name).is_none());
+        Arc::make_mut(&mut known).apply(Change::Seen);
+    }
+    Arc::make_mut(&mut known).apply(Change::Renewed);
+    Some(Beginning { known, is_without_volume, releases: cx.sources.releases(), at: cx.scope.clock.now() })
 }
 
 impl<'a> Look<'a> {
     /// The claim's state in this term.
-    pub(in crate::roles::provisioner) fn known(&self) -> &'a ClaimState {
-        &self.state.known
+    pub(super) fn known(&self) -> &'a ClaimState {
+        &self.progress.known
     }
 
     /// Reads what the caches hold about the claim.
-    pub(in crate::roles::provisioner) fn observe(&self, key: &ClaimKey) -> Observed {
+    pub fn observe(&self, key: &ClaimKey) -> Seen {
         let (cx, known) = (self.cx, self.known());
-        let found = cx.find(key).filter(|_| !self.state.is_gone);
+        let found = cx.find(key).filter(|_| !self.progress.is_gone);
         let present = found.is_some();
         let claim = found.unwrap_or_else(|| known.claim.clone());
-        let class = cx.class_of(&claim).or_else(|| match &self.state.class {
+        let class = cx.class_of(&claim).or_else(|| match &self.progress.class {
             Lookup::Found(class) => Some(Arc::clone(class)),
             Lookup::NotAsked | Lookup::Missing => None,
         });
@@ -70,29 +141,83 @@ impl<'a> Look<'a> {
             false => Whose::Anothers,
         };
         let named = self.named_volume(&claim);
-        let has_volume = named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it));
-        let listed = cx.deletion.is_listed() && cx.sources.relisted.is_done();
-        Observed { claim, present, class, source, whose, origin, place, has_volume, listed }
+        Seen {
+            present,
+            class,
+            source,
+            owner: self.owner(&claim),
+            volume_name: self.volume_name(&claim).ok(),
+            has_volume: named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it)),
+            listed: cx.deletion.is_listed() && cx.sources.relisted.is_done(),
+            is_anothers: cx.deployment.is_anothers(&claim),
+            now: cx.scope.clock.now(),
+            beginning: self.progress.beginning.clone(),
+            rules: Arc::clone(&cx.claims.rules),
+            asking: Arc::clone(&cx.claims.asking),
+            section: Arc::clone(&cx.section),
+            watches_snapshots: cx.stores.snapshots.is_known(),
+            claim,
+            whose,
+            origin,
+            place,
+        }
+    }
+
+    /// The PersistentVolume other than the claim's own that has the volume of the driver's answer.
+    ///
+    /// Before a deletion, PersistentVolumes were listed in this attempt. Before a PersistentVolume is stored, the watch may lack one,
+    /// most likely the one to which the claim was bound just now, so that one is read from the API.
+    fn owner(&self, claim: &Claim) -> Owner {
+        let Some(volume_id) = self.progress.volume_id() else { return Owner::Nobody };
+        let all = self.cx.volumes_of(volume_id);
+        if let Some(other) = all.iter().find(|volume| self.is_other(claim, volume)) {
+            return Owner::Other(other.metadata.name.to_string());
+        }
+        let Some(bound) = &claim.volume_name else { return Owner::Nobody };
+        if self.cx.stores.volumes.get(&ObjectName::cluster(bound)).is_some() {
+            return Owner::Nobody;
+        }
+        match &self.progress.bound {
+            Some((name, is_owner)) if name == bound => {
+                if *is_owner {
+                    Owner::Other(name.clone())
+                } else {
+                    Owner::Nobody
+                }
+            }
+            _ => Owner::Unread(bound.clone()),
+        }
+    }
+
+    /// Whether a PersistentVolume is not the claim's own. A person may have created one of its name that is bound to this claim.
+    fn is_other(&self, claim: &Claim, volume: &PersistentVolume) -> bool {
+        let own = self.volume_name(claim).ok();
+        Some(&*volume.metadata.name) != own.as_deref() || self.cx.place(claim, Some(volume)) != NameStatus::Ours
+    }
+
+    /// Whether this PersistentVolume, which may not be from the cache, is not the claim's own and has the volume with this id.
+    pub(super) fn is_owner(&self, claim: &Claim, volume: &PersistentVolume, volume_id: &str) -> bool {
+        self.is_other(claim, volume) && self.cx.names(volume, volume_id)
     }
 
     /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.
     fn named_volume(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
         let name = self.volume_name(claim).ok()?;
         let found = self.cx.stores.volumes.get(&ObjectName::cluster(name))?;
-        (found.served_by() == Some(self.cx.rules.driver.as_str())).then_some(found)
+        (found.served_by() == Some(self.cx.claims.rules.driver.as_str())).then_some(found)
     }
 
     /// Whether a request waits for the driver's final answer, and the claim no longer wants the volume.
-    pub(in crate::roles::provisioner) fn is_over(&self, claim: &Claim, present: bool) -> bool {
+    pub(super) fn is_over(&self, claim: &Claim, present: bool) -> bool {
         let name = self.volume_name(claim).ok();
         self.known().is_creating() && is_unwanted(claim, present, name.as_deref())
     }
 
     /// The status of the source. A source is refused at once if the driver lacks a capability that the claim needs.
     fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> SourceStatus {
-        let (cx, found) = (self.cx, &self.state.found);
+        let (cx, found) = (self.cx, &self.progress.found);
         if let Ok(source) = source
-            && let Err(error) = check_capabilities(&cx.asking, &cx.scope.capabilities, &claim.object, source)
+            && let Err(error) = check_capabilities(&cx.claims.asking, &cx.scope.capabilities, &claim.object, source)
         {
             return match source {
                 Source::Populator { .. } => origin(&Ok(source.clone()), own, &self.wanted(claim), found),
@@ -103,11 +228,11 @@ impl<'a> Look<'a> {
     }
 
     /// Which PersistentVolume has the name of the claim's volume.
-    pub(in crate::roles::provisioner) fn place(&self, claim: &Claim) -> NameStatus {
+    pub(super) fn place(&self, claim: &Claim) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
         let held = cx.stores.volumes.get(&ObjectName::cluster(&name));
-        let place = self.whose(claim, held.as_deref().or(self.state.seen.as_ref()));
+        let place = self.whose(claim, held.as_deref().or(self.progress.seen.as_ref()));
         let is_stored = || {
             cx.stores
                 .volumes
@@ -130,17 +255,17 @@ impl<'a> Look<'a> {
     }
 
     /// Another claim whose volume of the same name exists or is requested in this term.
-    pub(in crate::roles::provisioner) fn namesake(&self, claim: &Claim) -> Option<ClaimKey> {
+    pub(super) fn namesake(&self, claim: &Claim) -> Option<ClaimKey> {
         let name = self.volume_name(claim).ok()?;
-        self.cx.states.namesake(&name, &claim.key.uid)
+        namesake(&self.cx.claims.memory, &name, &claim.key.uid)
     }
 
     /// To whom the PersistentVolume belongs that has the name of the claim's volume.
-    pub(in crate::roles::provisioner) fn whose(&self, claim: &Claim, found: Option<&PersistentVolume>) -> NameStatus {
+    pub(super) fn whose(&self, claim: &Claim, found: Option<&PersistentVolume>) -> NameStatus {
         let cx = self.cx;
         // A PersistentVolume that was handed on to another claim is the outcome of the request, too.
         let is_begun = self.known().is_creating();
-        let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.rules.driver);
+        let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.claims.rules.driver);
         let place = if is_begun && found.is_some_and(is_handed_on) { NameStatus::Ours } else { cx.place(claim, found) };
         match found {
             Some(found) if place == NameStatus::Ours && self.known().is_begun() => self.answer(found),
@@ -162,79 +287,90 @@ impl<'a> Look<'a> {
     /// Whether this PersistentVolume, of the claim's name and uid, has the volume that our driver has created. The handle of an
     /// in-tree volume may be another than the driver's answer: the plugin's source has no place for a project, for example
     /// (migration spec I2). The request and the name are the same, so the volume is.
-    pub(in crate::roles::provisioner) fn is_outcome(&self, found: &PersistentVolume, made: &Made) -> bool {
+    pub(super) fn is_outcome(&self, found: &PersistentVolume, made: &Made) -> bool {
         let is_of_plugin = || {
             let is_in_tree = made.plan.request.plan.in_tree && found.spec.in_tree.is_some();
-            is_in_tree && found.served_by() == Some(&self.cx.rules.driver)
+            is_in_tree && found.served_by() == Some(&self.cx.claims.rules.driver)
         };
         self.cx.names(found, &made.volume.volume_id) || is_of_plugin()
     }
 
     /// The name of the claim's volume: that of the request, or that of the next request.
-    pub(in crate::roles::provisioner) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
+    pub(super) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
         match self.known().request() {
             Some(request) => Ok(request.volume_name.clone()),
-            None => self.cx.asking.names.volume_name(&claim.key.uid),
+            None => self.cx.claims.asking.names.volume_name(&claim.key.uid),
         }
     }
 
-    pub(in crate::roles::provisioner) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
+    pub(super) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
         Wanted {
             claim: &claim.object,
-            driver: &self.cx.rules.driver,
+            driver: &self.cx.claims.rules.driver,
             prevent_mode_conversion: self.cx.section.prevent_volume_mode_conversion,
         }
     }
+}
 
-    pub(in crate::roles::provisioner) fn view<'b>(&'b self, now: &'b Observed) -> View<'b> {
-        let wants = self.cx.asking.attributes_class(&now.claim.object);
-        let state = self.state;
+impl Seen {
+    /// What [`next_step`](super::decide::next_step) decides from.
+    pub fn view<'a>(&'a self, progress: &'a Progress) -> View<'a> {
+        let wants = self.asking.attributes_class(&self.claim.object);
         View {
-            claim: &now.claim,
-            present: now.present,
-            class: now.class.as_deref(),
-            volume: &now.place,
-            has_volume: now.has_volume,
-            listed: now.listed,
-            source: &now.origin,
-            attributes_class: wants.filter(|_| state.attributes_class.is_none()),
-            whose: now.whose,
-            state: &state.known,
+            claim: &self.claim,
+            present: self.present,
+            class: self.class.as_deref(),
+            volume: &self.place,
+            has_volume: self.has_volume,
+            listed: self.listed,
+            source: &self.origin,
+            attributes_class: wants.filter(|_| progress.attributes_class.is_none()),
+            whose: self.whose,
+            state: &progress.known,
             attempt: AttemptFacts {
-                is_without_volume: state.is_without_volume,
-                has_recorded: state.has_recorded,
-                class: match state.class {
+                is_without_volume: progress.is_without_volume,
+                has_recorded: progress.has_recorded,
+                class: match progress.class {
                     Lookup::NotAsked => Lookup::NotAsked,
                     Lookup::Missing => Lookup::Missing,
                     Lookup::Found(_) => Lookup::Found(()),
                 },
-                has_secret: state.secrets.is_some(),
-                checked: state.checked,
-                history: state.history,
+                has_secret: progress.secrets.is_some(),
+                checked: progress.checked,
+                history: progress.history,
             },
-            rules: &self.cx.rules,
+            rules: &self.rules,
         }
+    }
+
+    /// The version of the claim.
+    pub fn version(&self) -> Option<SmolStr> {
+        self.claim.object.metadata.resource_version.clone()
+    }
+
+    /// Whether the claim no longer wants the volume.
+    pub fn is_unwanted(&self) -> bool {
+        is_unwanted(&self.claim, self.present, self.volume_name.as_deref())
     }
 
     /// Whether the claim still wants the volume that was refused: a failure of an older view is not reported. A claim that the
     /// failure itself has returned to the scheduler counts: it waits for another node because of the failure.
-    pub(in crate::roles::provisioner) fn is_wanted(&self, now: &Observed) -> bool {
-        let known = self.known();
+    pub fn is_wanted(&self, progress: &Progress) -> bool {
         // Only the daemon of the claim's node reports the failure; otherwise every node would.
-        if self.cx.deployment.is_anothers(&now.claim) && known.is_unasked() {
+        if self.is_anothers && progress.known.is_unasked() {
             return false;
         }
-        let is_at_rest = match ignored(&self.view(now)) {
+        let is_at_rest = match ignored(&self.view(progress)) {
             None => false,
-            Some(Ignored::NoNode) => !self.state.given_back,
+            Some(Ignored::NoNode) => !progress.given_back,
             Some(_) => true,
         };
-        !is_at_rest || known.is_begun()
+        !is_at_rest || progress.known.is_begun()
     }
 }
 
 /// Describes a PersistentVolume that has the expected name and claim, but another handle than the driver's volume.
-pub(in crate::roles::provisioner) fn another_handle(found: &PersistentVolume) -> String {
+pub(super) fn another_handle(found: &PersistentVolume) -> String {
     let handle = found.spec.csi.as_ref().map_or("none", |csi| csi.volume_handle.as_str());
     let name = &found.metadata.name;
     format!("PersistentVolume \"{name}\" has the handle {handle}")

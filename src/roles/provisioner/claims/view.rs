@@ -107,6 +107,8 @@ pub enum SourceStep {
     GetClaim,
     /// Read the volume behind the source claim.
     GetVolume(String),
+    /// Lock the source: its finalizer is about to be added.
+    Lock,
     /// Add the protection finalizer to the source.
     Protect,
 }

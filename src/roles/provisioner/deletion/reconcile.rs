@@ -146,10 +146,10 @@ impl Deletions {
         let class = volume.spec.storage_class_name.as_deref();
         let class = class.and_then(|class| cx.stores.classes.get(&ObjectName::cluster(class)));
         // A class of another provisioner, or one without a CSI form, names no secret.
-        let class = class.as_deref().and_then(|class| csi_class(class, &cx.rules.driver).ok());
+        let class = class.as_deref().and_then(|class| csi_class(class, &cx.claims.rules.driver).ok());
         let (parameters, allowed) =
             (class.as_deref().map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
-        for_deletion(volume, parameters, allowed, &cx.rules.driver)
+        for_deletion(volume, parameters, allowed, &cx.claims.rules.driver)
     }
 }
 

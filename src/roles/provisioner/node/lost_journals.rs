@@ -30,17 +30,17 @@ impl Context {
     }
 
     async fn clear_lost_journal(&self, api: &Api, node: &str) -> Result<(), ApiError> {
-        let Some(namespace) = &self.journal_namespace else { return Ok(()) };
+        let Some(namespace) = &self.claims.journal.namespace else { return Ok(()) };
         if api.get_opt::<Node>(&ObjectName::cluster(node)).await?.is_some() {
-            self.lost_nodes.put(node, Vec::new());
+            self.claims.journal.lost_nodes.put(node, Vec::new());
             return Ok(());
         }
-        let place = place(namespace, &self.rules.driver, Some(node));
+        let place = place(namespace, &self.claims.rules.driver, Some(node));
         let lost = journal::clear_lost::<Entry>(api, &place, |entry| self.is_stored_on(node, entry)).await?;
         if lost.deleted > 0 {
             info!(node, objects = lost.deleted, "deleted the journal of a node that is gone");
         }
-        for LostEntry { segment, key, content } in self.lost_nodes.put(node, lost.entries) {
+        for LostEntry { segment, key, content } in self.claims.journal.lost_nodes.put(node, lost.entries) {
             let (claim, volume) =
                 content.map(|(_, entry)| (entry.key().to_string(), volume_of(&entry))).unwrap_or_default();
             let remedy = journal::remedy(&segment, &key);
@@ -55,7 +55,7 @@ impl Context {
         let of_node = entry.request.requirement.as_ref().and_then(|requirement| requirement.requisite.first());
         let place = Place { node, segment: of_node.unwrap_or(&nowhere) };
         let is_there = |volume: &PersistentVolume| {
-            volume.served_by() == Some(self.rules.driver.as_str()) && place.is_within(&volume.spec.node_affinity)
+            volume.served_by() == Some(self.claims.rules.driver.as_str()) && place.is_within(&volume.spec.node_affinity)
         };
         self.stores
             .volumes
@@ -71,16 +71,16 @@ impl Context {
             if let Ok(Err(error)) = looked {
                 warn!(error = %ErrorChain(&error), "cannot look for the journals of nodes that are gone");
             }
-            let wait = if self.lost_nodes.is_empty() { LOOK } else { LOOK_AGAIN };
+            let wait = if self.claims.journal.lost_nodes.is_empty() { LOOK } else { LOOK_AGAIN };
             // Random, because the daemons of all nodes may have started at the same time.
             tokio::time::sleep(wait.mul_f64(0.5 + self.scope.rng.fraction())).await;
         }
     }
 
     async fn look_for_lost_nodes(&self, api: &Api) -> Result<(), ApiError> {
-        let Some(namespace) = &self.journal_namespace else { return Ok(()) };
-        let nodes = journal::nodes(api, namespace, &self.rules.driver).await?;
-        self.lost_nodes.retain(&nodes);
+        let Some(namespace) = &self.claims.journal.namespace else { return Ok(()) };
+        let nodes = journal::nodes(api, namespace, &self.claims.rules.driver).await?;
+        self.claims.journal.lost_nodes.retain(&nodes);
         for node in nodes.iter().filter(|node| Some(node.as_str()) != self.deployment.node()) {
             self.node_is_gone(node).await;
         }

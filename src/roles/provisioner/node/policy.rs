@@ -13,7 +13,7 @@ use crate::cluster::{SmolStr, StorageClass};
 use crate::roles::kit::drive::Next;
 use crate::roles::provisioner::claims::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
-use crate::roles::provisioner::claims::state::ClaimState;
+use crate::roles::provisioner::claims::progress::Beginning;
 
 /// What one decision is made from.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct View {
     pub claim: Claim,
     /// Its class, if that is known.
     pub class: Option<Arc<StorageClass>>,
-    /// How far the claim is in this term.
-    pub known: ClaimState,
+    /// What an attempt at the claim would know when it begins.
+    pub beginning: Beginning,
     /// The claim is gone, or our driver was called for it in this term: this daemon finishes the work.
     pub has_to_end: bool,
     /// Why no daemon creates a volume for the claim, if that is so.

@@ -4,6 +4,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::process::Clock;
+use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::node::contention::{Holder, Manners};
@@ -25,7 +27,12 @@ fn view(claim: &Claim) -> View {
         own: "node-1".to_owned(),
         claim: claim.clone(),
         class: None,
-        known: ClaimState::at_first_sight(claim.clone()),
+        beginning: Beginning {
+            known: Arc::new(ClaimState::at_first_sight(claim.clone())),
+            is_without_volume: false,
+            releases: 0,
+            at: Clock::system().now(),
+        },
         has_to_end: false,
         ignored: None,
         race: Race::default(),

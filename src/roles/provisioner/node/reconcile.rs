@@ -16,12 +16,12 @@ use crate::roles::kit::{
     self, Controllers, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling,
     TermScope, Written,
 };
-use crate::roles::provisioner::claims::attempt::State;
 use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{ignored, waits_for_consumer};
-use crate::roles::provisioner::claims::observe::Look;
+use crate::roles::provisioner::claims::memory::ClaimMemory;
+use crate::roles::provisioner::claims::observe::{Look, begin};
+use crate::roles::provisioner::claims::progress::Progress as AttemptSoFar;
 use crate::roles::provisioner::claims::request::{Request, RequestInput, build};
-use crate::roles::provisioner::claims::state::Reported;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::topology::{Requirement, Segment, TopologyError};
@@ -64,19 +64,18 @@ impl Reconcile for NodeAdmission {
 
     /// The work on a claim that is gone ends only with the driver's final answer.
     fn is_there(&self, key: &ClaimKey, uid: &str) -> bool {
-        self.cx.find(key).is_some() || self.cx.states.get(uid).is_some()
+        self.cx.find(key).is_some() || self.cx.claims.memory.read(uid, |it| it.state.is_some())
     }
 
     fn view(&self, key: &ClaimKey) -> Option<View> {
         let (cx, local) = (&self.cx, &self.local);
-        let state = State::begin(cx, key)?;
-        let look = Look { cx, state: &state };
-        let seen = look.observe(key);
-        let ignored = ignored(&look.view(&seen));
+        let progress = AttemptSoFar::new(begin(cx, key)?);
+        let seen = Look { cx, progress: &progress }.observe(key);
+        let ignored = ignored(&seen.view(&progress));
         let class = seen.class.as_deref();
         Some(View {
             own: local.name().to_owned(),
-            has_to_end: !seen.present || !state.known.is_unasked(),
+            has_to_end: !seen.present || !progress.known.is_unasked(),
             ignored,
             race: local.races.read(&key.uid, Clone::clone),
             // If the class is missing, the daemon of the claim's node reports it. For a claim without a node, Kubernetes
@@ -88,7 +87,7 @@ impl Reconcile for NodeAdmission {
             has_events: cx.section.events != EventsMode::None,
             claim: seen.claim,
             class: seen.class,
-            known: state.known,
+            beginning: progress.beginning,
         })
     }
 
@@ -146,8 +145,8 @@ impl Reconcile for NodeAdmission {
             Step::Leave(None) => {
                 debug!("the claim is not this node's");
                 self.leave(view);
-                cx.dismiss(claim);
-                cx.forget(&claim.key);
+                cx.claims.memory.change(&claim.key.uid, ClaimMemory::settled);
+                cx.deployment.forget(&claim.key);
                 Ok(Answer::Left)
             }
         }
@@ -203,12 +202,15 @@ impl NodeAdmission {
     /// Another daemon owns the claim, or may take it: keep the claim's state only if it still matters.
     fn leave(&self, view: &View) {
         let (cx, claim) = (&self.cx, &view.claim);
-        // After the Event of a failure comes an Event of its end.
-        if claim.selected_node.is_none() && view.known.reported != Reported::default() {
-            cx.note_end(view.known.clone());
-        } else {
-            cx.forget_state(&claim.key.uid);
-        }
+        cx.claims.journal.remove(&claim.key.uid);
+        cx.claims.memory.change(&claim.key.uid, |it| {
+            it.is_without_volume |= view.beginning.is_without_volume;
+            if claim.selected_node.is_none() {
+                it.wait_for_node(Arc::clone(&view.beginning.known));
+            } else {
+                it.state = None;
+            }
+        });
         cx.sources_may_be_free(claim);
     }
 
@@ -239,7 +241,7 @@ impl NodeAdmission {
 
     /// The request that we would send if the claim were ours. Its source does not matter.
     fn request(&self, view: &View) -> Option<Request> {
-        let (asking, claim, class) = (&self.cx.asking, &view.claim, view.class.as_deref()?);
+        let (asking, claim, class) = (&self.cx.claims.asking, &view.claim, view.class.as_deref()?);
         let requirement = if asking.topology { self.requirement(claim, class).ok()? } else { None };
         let claim = &claim.object;
         build(&RequestInput { claim, class, rules: asking, source: None, requirement, attributes_class: None }).ok()

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::KeyedLock;
 use crate::roles::kit::freshness::ListedOnce;
-use crate::roles::kit::{KeyedLock, UidSet};
 
 use super::protection::SourceKey;
 
@@ -14,8 +14,6 @@ use super::protection::SourceKey;
 pub struct SourceMemory {
     /// A source is locked while its finalizer is added or removed. So an attempt that removes it has counted all users.
     pub locks: KeyedLock<SourceKey>,
-    /// The uids of unfinished claims that have a grant for a source in another namespace.
-    pub admitted: UidSet,
     /// Whether claims were listed since the term began.
     pub relisted: ListedOnce,
     /// How many attempts to remove a finalizer have ended.
@@ -27,13 +25,7 @@ pub struct SourceMemory {
 impl SourceMemory {
     /// An empty memory. Sources that may be unused are added to the queue `free`.
     pub fn new(clock: Clock, free: WorkQueue<SourceKey>) -> Self {
-        Self {
-            locks: KeyedLock::new(clock),
-            admitted: UidSet::default(),
-            relisted: ListedOnce::default(),
-            releases: AtomicU64::new(0),
-            free,
-        }
+        Self { locks: KeyedLock::new(clock), relisted: ListedOnce::default(), releases: AtomicU64::new(0), free }
     }
 
     /// An attempt to remove a source's finalizer has ended, while the source is locked.

@@ -85,6 +85,14 @@ impl SourceKey {
         Some(Self { kind, name: ObjectName::namespaced(namespace, &source.name) })
     }
 
+    /// The source that [`Display`](fmt::Display) has written so.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once(' ')?;
+        let kind = [SourceKind::Claim, SourceKind::Snapshot].into_iter().find(|it| it.as_str() == kind)?;
+        let (namespace, name) = name.split_once('/')?;
+        Some(Self { kind, name: ObjectName::namespaced(namespace, name) })
+    }
+
     /// The key of the index of claims by source.
     pub fn index_value(&self) -> String {
         format!("{}/{}/{}", self.name.namespace().unwrap_or_default(), self.kind.as_str(), self.name.name())
@@ -173,6 +181,8 @@ mod tests {
         let of = |spec: Value| SourceKey::of(&claim(json!({ "spec": spec }))).map(|key| key.to_string());
         let source = |kind: &str| json!({ "kind": kind, "name": "it" });
         assert_eq!(of(json!({})), None);
+        let key = SourceKey { kind: SourceKind::Snapshot, name: ObjectName::namespaced("shop", "it") };
+        assert_eq!(SourceKey::parse(&key.to_string()), Some(key));
         assert_eq!(of(json!({ "dataSource": source("VolumeSnapshot") })).as_deref(), Some("VolumeSnapshot shop/it"));
         assert_eq!(of(json!({ "dataSource": source("Sample") })), None);
         let grouped = |group: &str| fixtures::merged(source("VolumeSnapshot"), json!({ "apiGroup": group }));

@@ -5,6 +5,8 @@
 
 use crate::cluster::{PersistentVolume, PersistentVolumeClaim, ReferenceGrant, VolumeSnapshot, VolumeSnapshotContent};
 
+use crate::csi::VolumeLock;
+
 use super::source::{
     ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot, kind_of_group,
 };
@@ -24,6 +26,8 @@ pub struct SourceObjects {
     pub claim: Option<Option<PersistentVolumeClaim>>,
     /// The volume of the source claim.
     pub volume: Option<Option<PersistentVolume>>,
+    /// The source's lock, from before its finalizer is added until that is done.
+    pub lock: Option<VolumeLock>,
     /// Whether the source has the finalizer that keeps it meanwhile.
     pub protected: bool,
 }
@@ -33,6 +37,16 @@ impl SourceObjects {
     pub fn is_read(&self) -> bool {
         let of_snapshot = self.snapshot.is_some() || self.content.is_some();
         self.grants.is_some() || of_snapshot || self.claim.is_some() || self.volume.is_some()
+    }
+
+    /// The source must be read again.
+    pub fn forget(&mut self) {
+        (self.snapshot, self.content, self.claim, self.volume) = (None, None, None, None);
+    }
+
+    /// The source is kept, or need not be.
+    pub fn protect(&mut self) {
+        (self.protected, self.lock) = (true, None);
     }
 }
 
@@ -83,7 +97,11 @@ fn next(
         }
     }
     content(source, wanted, found)?;
-    Ok(if found.protected { SourceStatus::Stores } else { SourceStatus::Step(SourceStep::Protect) })
+    Ok(match (found.protected, &found.lock) {
+        (true, _) => SourceStatus::Stores,
+        (false, None) => SourceStatus::Step(SourceStep::Lock),
+        (false, Some(_)) => SourceStatus::Step(SourceStep::Protect),
+    })
 }
 
 /// The source in the driver's terms, from what was read.

@@ -1,6 +1,7 @@
 //! Which sources claims still need, by the caches.
 
 use crate::cluster::{BY_SOURCE, Meta, ObjectName, names};
+use crate::roles::provisioner::claims::memory::used;
 use crate::roles::provisioner::context::Context;
 
 use super::protection::{SourceKey, SourceKind, is_releasable, is_user};
@@ -17,15 +18,16 @@ impl SourceKind {
 
 /// Whether a claim needs a source.
 pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
-    if cx.states.is_used(key) {
+    let memory = &cx.claims.memory;
+    if memory.has(&used(key)) {
         return true;
     }
     let found = cx.stores.claims.find(BY_SOURCE, &key.index_value());
     // The index knows no API groups: a populator's kind may have the same name.
     let mut naming = found.iter().filter(|claim| SourceKey::of(claim).as_ref() == Some(key));
     naming.any(|claim| {
-        let uid = &claim.metadata.uid;
-        is_user(claim, cx.states.is_begun(uid), cx.sources.admitted.has(uid), &cx.rules.driver)
+        let (is_begun, is_admitted) = memory.read(&claim.metadata.uid, |it| (it.is_begun(), it.admitted.is_some()));
+        is_user(claim, is_begun, is_admitted, &cx.scope.driver_name)
     })
 }
 
