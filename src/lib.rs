@@ -40,8 +40,8 @@
 //!
 //! # Decisions
 //!
-//! - **The right to write is a value.** A role reaches a writing client only through [`election::Fenced::use_now`], tied to
-//!   its term. A lost Lease ends that term: not the process, not the other roles.
+//! - **The right to write is a value.** A role writes only through the verbs of [`roles::kit::Io`], whose clients are tied to its
+//!   term. A lost Lease ends that term: not the process, not the other roles.
 //! - **Handlers return an outcome, the queue acts.** A dropped ticket is a retry; only success clears a cause.
 //! - **Wire in two phases.** `load` declares and does no I/O, so `check` works offline; `serve` runs.
 //! - **Our own writes go into the cache at once** and wake no key, so the next observation sees them and they end no

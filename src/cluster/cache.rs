@@ -251,7 +251,7 @@ impl<K: Cached> Cache<K> {
 
     /// Applies the server's answer to our own write before the watch delivers it, so that the next decision uses the
     /// written state.
-    pub fn apply_own_write(&self, written: K) {
+    pub(super) fn apply_own_write(&self, written: K) {
         self.feed(News::OwnWrite(written));
     }
 

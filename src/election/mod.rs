@@ -5,8 +5,8 @@
 //!   pod of its holder <── watch ───────────────────────────────────────┤                         │ next()
 //!               decide, record, identity, proof [pure]: what to do   │ renews, ends            ▼
 //!                                                                    └───────────────────> Term <── TermGuard
-//!                                                                                           │
-//!                                   role's writing client <── use_now()? ── Fenced<C> <── fence()
+//!                                                                                           │ may_write(), permit()
+//!                                                     each client that writes <─────────────┘
 //! ```
 //!
 //! Contract: two processes never hold overlapping terms, as long as their clocks run at about the same speed. A term
@@ -64,4 +64,4 @@ pub use gate::{Gate, Leadership};
 pub use lease_client::{LeaseError, rehearse};
 pub use settings::{LeaseSettings, SettingsError};
 pub use status::{ElectionStatus, ElectionView, Stalled};
-pub use term::{Fenced, Term, TermGuard, TermOver};
+pub use term::{Term, TermGuard, TermOver};

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::process::{Clock, Permit, Permitted};
+use crate::process::{Clock, Permit};
 
 /// One period of leadership. Clones share it. A term has two ends. It is *over* when no new work may begin, because it
 /// was lost or the Lease should be released. It is *lost* when nothing may be written any more. In between, work in
@@ -147,11 +147,6 @@ impl Term {
         }
     }
 
-    /// Ties a client to this term. The term is checked before each use, and by the client again after its own waits.
-    pub fn fence<C: Permitted>(&self, client: C) -> Fenced<C> {
-        Fenced { client: client.permitted(self.permit()), term: self.clone() }
-    }
-
     /// Starts to serve the term, unless it is over.
     pub fn enter(&self) -> Option<TermGuard> {
         let in_time = self.may_write();
@@ -220,31 +215,6 @@ impl Drop for TermGuard {
     }
 }
 
-/// A client that can be used only while its term lasts.
-#[derive(Clone)]
-pub struct Fenced<C> {
-    client: C,
-    term: Term,
-}
-
-impl<C> Fenced<C> {
-    /// The client, for a write that begins now.
-    pub fn use_now(&self) -> Result<&C, TermOver> {
-        if self.term.may_write() { Ok(&self.client) } else { Err(TermOver) }
-    }
-
-    /// The term that the client is tied to.
-    pub fn term(&self) -> &Term {
-        &self.term
-    }
-}
-
-impl<C> fmt::Debug for Fenced<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fenced").field("term", &self.term).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,21 +222,13 @@ mod tests {
 
     const TEN: Duration = Duration::from_secs(10);
 
-    /// A client that waits for nothing.
-    impl Permitted for &str {
-        fn permitted(self, _: Permit) -> Self {
-            self
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn r52_the_right_to_write_ends_by_the_clock_even_if_no_elector_runs() {
         let clock = Clock::system();
         let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
-        let fenced = term.fence("client");
-        assert_eq!(fenced.use_now(), Ok(&"client"));
+        assert!(term.may_write());
         tokio::time::advance(TEN).await;
-        assert_eq!(fenced.use_now(), Err(TermOver));
+        assert!(!term.may_write());
         assert!(term.is_over() && term.enter().is_none());
     }
 
@@ -298,15 +260,14 @@ mod tests {
         let clock = Clock::system();
         let term = Term::new(1, clock.now() + TEN, &CancellationToken::new(), clock);
         let ((part, leave), (other, _stay)) = (term.part(), term.part());
-        let fenced = part.fence("client");
         leave.cancel();
         part.over().await;
         assert!(part.is_over() && part.enter().is_none());
-        assert_eq!(fenced.use_now(), Ok(&"client"), "what is in flight may write to its end");
+        assert!(part.may_write(), "what is in flight may write to its end");
         assert!(!term.is_over() && !other.is_over() && term.enter().is_some());
         term.lose();
         assert!(other.is_over());
-        assert_eq!(fenced.use_now(), Err(TermOver), "a lost term is lost for all its parts");
+        assert!(!part.may_write(), "a lost term is lost for all its parts");
     }
 
     #[tokio::test(start_paused = true)]
@@ -347,6 +308,6 @@ mod tests {
         term.lose();
         term.lost().await;
         assert!(!term.permit()());
-        assert_eq!(term.fence("client").use_now(), Err(TermOver));
+        assert!(!term.may_write());
     }
 }

@@ -17,8 +17,9 @@ use super::metrics::JournalMetrics;
 use super::place::{Place, SEGMENTS};
 use super::told::warn_foreign;
 use crate::cluster::{Api, ConfigMap, ObjectName, SmolStr};
-use crate::election::{Fenced, TermOver};
+use crate::election::{Term, TermOver};
 use crate::process::Clock;
+use crate::process::Permitted as _;
 use crate::telemetry::Meter;
 
 /// An entry that was in the journal before this term, or that another writer has added.
@@ -84,7 +85,7 @@ pub struct Journal<E>(pub(super) Arc<Inner<E>>);
 pub(super) type Waiter = oneshot::Sender<Result<(), JournalError>>;
 
 pub(super) struct Inner<E> {
-    pub(super) api: Fenced<Api>,
+    pub(super) api: DuringTerm,
     pub(super) place: Place,
     pub(super) clock: Clock,
     pub(super) metrics: JournalMetrics,
@@ -95,15 +96,30 @@ pub(super) struct Inner<E> {
     content: PhantomData<fn() -> E>,
 }
 
+/// The API, as long as the term lasts.
+pub(super) struct DuringTerm {
+    api: Api,
+    term: Term,
+}
+
+impl DuringTerm {
+    /// For a request that begins now.
+    pub(super) fn use_now(&self) -> Result<&Api, TermOver> {
+        if self.term.may_write() { Ok(&self.api) } else { Err(TermOver) }
+    }
+}
+
 impl<E: Content> Journal<E> {
     /// Reads all segments from the API at once, and returns the journal and its entries. Changes nothing in the API, also
     /// if a segment cannot be read.
     pub async fn open(
-        api: Fenced<Api>,
+        term: &Term,
+        api: Api,
         place: Place,
         meter: Meter,
         clock: Clock,
     ) -> Result<(Self, Vec<Opened<E>>), OpenError> {
+        let api = DuringTerm { api: api.permitted(term.permit()), term: term.clone() };
         let reads = join_all((0..SEGMENTS).map(|n| fetch::<E>(&api, &place, n))).await;
         let mut found = Vec::with_capacity(SEGMENTS);
         for read in reads {
@@ -257,7 +273,7 @@ impl<E: Content> Journal<E> {
 
 /// Reads segment `n`.
 pub(super) async fn fetch<E: Content>(
-    api: &Fenced<Api>,
+    api: &DuringTerm,
     place: &Place,
     n: usize,
 ) -> Result<Option<Contents>, OpenError> {

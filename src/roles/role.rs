@@ -13,7 +13,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -27,9 +26,9 @@ use crate::cluster::{
 };
 use crate::config::RoleSection;
 use crate::config::sidecar::Sidecar;
-use crate::csi::{Client, Csi, Dialer, Driver};
+use crate::csi::{Csi, Dialer, Driver};
 use crate::diagnostics::Board;
-use crate::election::{Container, Fenced, Term};
+use crate::election::{Container, Term};
 use crate::process::{Clock, Rng, TaskEnd, panic_message};
 use crate::telemetry::Meter;
 use crate::telemetry::names::{Foreign, Metric};
@@ -71,14 +70,6 @@ impl RoleContext {
     pub fn of_role(&self, role: &ClusterRole) -> Self {
         let events = self.events.of_component(&(role.event_source)(&self.driver.name));
         Self { events, ..self.clone() }
-    }
-
-    /// The driver's client for this term, for calls with this deadline. `None`: `csi.timeout`, as it is when a call begins.
-    pub fn fenced_driver(&self, term: &Term, timeout: Option<Duration>) -> Fenced<Client> {
-        match timeout {
-            None => term.fence(self.driver.client.clone()),
-            Some(timeout) => term.fence(self.driver.client.with_timeout(timeout)),
-        }
     }
 }
 

@@ -38,7 +38,11 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     (
         "cluster",
         7729,
-        &[Growth(4, "an outage is told as a value"), Growth(65, "a search finds the claim of an object")],
+        &[
+            Growth(4, "an outage is told as a value"),
+            Growth(65, "a search finds the claim of an object"),
+            Growth(3, "only a client of the API gives a cache its answer"),
+        ],
     ),
     (
         "config",
@@ -73,7 +77,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(175, "a standby watches the pod of the holder for the end of its process"),
         ],
     ),
-    ("journal", 1984, &[]),
+    ("journal", 1984, &[Growth(12, "the journal holds its client by itself, as the kit holds those of roles")]),
     (
         "migrate",
         3773,

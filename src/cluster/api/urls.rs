@@ -32,6 +32,12 @@ impl Api {
         Self { version: cache.version().map(of_kind), ..self.clone() }
     }
 
+    /// Gives a cache what this API has answered before the watch shows it, so that the next decision uses it. Who has no client of the API
+    /// has no answer of it either.
+    pub fn give<K: Cached>(&self, cache: &Cache<K>, answer: K) {
+        cache.apply_own_write(answer);
+    }
+
     /// Where the objects of a kind are.
     pub(super) fn kind_url<K: Resource<DynamicType = ()>>(&self, name: &ObjectName) -> String {
         let url = K::url_path(&(), name.namespace());

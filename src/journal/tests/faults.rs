@@ -139,8 +139,7 @@ async fn while_the_api_is_away_a_recording_fails_with_its_reason_and_afterwards_
 async fn after_the_term_nothing_is_written_and_a_recording_fails() {
     let rig = Rig::new();
     let term = Term::unattended(rig.clock, 10 * S);
-    let fenced = term.fence(rig.api().await);
-    let (journal, _) = Journal::open(fenced, place(), rig.meter.clone(), rig.clock).await.unwrap();
+    let (journal, _) = Journal::open(&term, rig.api().await, place(), rig.meter.clone(), rig.clock).await.unwrap();
     let me = rig.run(journal, Vec::new());
     me.keep("u1").await.unwrap();
     tokio::time::sleep(10 * S).await;
@@ -153,8 +152,7 @@ async fn after_the_term_nothing_is_written_and_a_recording_fails() {
     tokio::time::sleep(100 * S).await;
     assert_eq!((rig.writes(), rig.keys()), (writes, vec!["u1".to_owned()]));
     assert!(rig.tasks.running().contains(&"rig.journal".to_owned()), "it waits for the end of its task");
-    let fenced = term.fence(rig.api().await);
-    let closed = Journal::<Asked>::open(fenced, place(), rig.meter.clone(), rig.clock).await;
+    let closed = Journal::<Asked>::open(&term, rig.api().await, place(), rig.meter.clone(), rig.clock).await;
     assert!(matches!(closed.unwrap_err(), OpenError::TermOver(_)));
 }
 

@@ -15,7 +15,7 @@ use super::fixtures::{Asked, place};
 use super::{Journal, JournalError, LeftReason, OpenError, Opened, Place, clear_lost, rules};
 use crate::cluster::rbac::Rule;
 use crate::cluster::{Api, ApiOptions, ClientOptions, Clients, ClusterAccess};
-use crate::election::{Fenced, Term};
+use crate::election::Term;
 use crate::process::{Clock, Rng, Tasks, error_chain};
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::api::pure::resources::{Resource, find};
@@ -83,13 +83,13 @@ impl Rig {
         Api::new(clients.work, &ApiOptions::default(), self.meter.clone())
     }
 
-    async fn fenced(&self) -> Fenced<Api> {
-        Term::permanent(&CancellationToken::new(), self.clock).fence(self.api().await)
+    fn term(&self) -> Term {
+        Term::permanent(&CancellationToken::new(), self.clock)
     }
 
     /// Opens the journal, as a new leader does.
     async fn try_open(&self) -> Result<(Journal<Asked>, Vec<Opened<Asked>>), OpenError> {
-        Journal::open(self.fenced().await, place(), self.meter.clone(), self.clock).await
+        Journal::open(&self.term(), self.api().await, place(), self.meter.clone(), self.clock).await
     }
 
     /// Opens it, and lets it run until it is dropped with the rig.

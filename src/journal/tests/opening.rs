@@ -143,7 +143,7 @@ async fn the_segments_of_a_node_that_is_gone_are_deleted_once_nothing_in_them_ma
     let place_of = |node: &str| Place { stem: format!("demo-csi-{node}"), node: Some(node.to_owned()), ..place() };
     for node in ["n1", "n2"] {
         let (journal, _) =
-            Journal::open(rig.fenced().await, place_of(node), rig.meter.clone(), rig.clock).await.unwrap();
+            Journal::open(&rig.term(), rig.api().await, place_of(node), rig.meter.clone(), rig.clock).await.unwrap();
         let running = rig.run(journal, Vec::new());
         for name in ["u1", "u2"] {
             running.keep(name).await.unwrap();

@@ -56,13 +56,13 @@ pub async fn read_again<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Res
     if object.meta().uid != seen.meta().uid {
         return Ok(Freshness::Gone);
     }
-    compare(cache, seen, object)
+    compare(api, cache, seen, object)
 }
 
 /// Gives a cache the object that was read, and says whether that is newer than `seen`. The error is that of [`read_again`].
-pub fn compare<K: Cached>(cache: &Cache<K>, seen: &K, object: K) -> Result<Freshness, ApiError> {
+pub fn compare<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K, object: K) -> Result<Freshness, ApiError> {
     let (name, read) = (ObjectName::of(seen), object.meta().version());
-    cache.apply_own_write(object);
+    api.give(cache, object);
     // Compared with the current cache, not with an earlier one: the conflicting write may be our own and already in the
     // cache.
     let is_same = cache.get(&name).is_some_and(|held| held.meta().resource_version == seen.meta().resource_version);

@@ -152,13 +152,14 @@ impl<'a, K: Key> Io<'a, K> {
 
     /// Reads an object that the store has, so that the store has [confirmed](Store::is_confirmed) it.
     pub async fn confirm<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T) -> Result<Confirmed, Stop<R>> {
-        let found = self.api_of(store)?.get_opt::<T>(&ObjectName::of(seen)).await;
+        let api = self.api_of(store)?;
+        let found = api.get_opt::<T>(&ObjectName::of(seen)).await;
         self.is_done().await;
         let Some(found) = found.map_err(|error| CONFIRM.failed(error))? else { return Ok(Confirmed::NotFound) };
         if found.meta().uid != seen.meta().uid {
             return Ok(Confirmed::Replaced);
         }
-        compare(store.cache(), seen, found).map_err(|error| CONFIRM.failed(error))?;
+        compare(&api, store.cache(), seen, found).map_err(|error| CONFIRM.failed(error))?;
         store.confirm(seen);
         Ok(Confirmed::Yes)
     }
@@ -256,7 +257,7 @@ impl<'a, K: Key> Io<'a, K> {
     ) -> Result<Written, Stop<R>> {
         let written = self.try_to_write(store, seen, (part, patch)).await;
         let end = match written? {
-            Ok(written) => Ok(Self::written(store, written)),
+            Ok(written) => Ok(self.written(store, written)),
             Err(error) => self.read_after(store, seen, op.failed(error)).await,
         };
         self.is_done().await;
@@ -266,7 +267,7 @@ impl<'a, K: Key> Io<'a, K> {
     /// Deletes the object that `seen` shows, whatever else has changed in it.
     pub async fn delete<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T, op: Op) -> Result<Written, Stop<R>> {
         let end = match self.api_of(store)?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await {
-            Ok(Some(left)) => Ok(Self::written(store, left)),
+            Ok(Some(left)) => Ok(self.written(store, left)),
             Ok(None) => {
                 store.doubt(seen);
                 Ok(Written::Ended)
@@ -326,7 +327,7 @@ impl<'a, K: Key> Io<'a, K> {
         unreachable!("a try returns what the last one has brought")
     }
 
-    fn written<T: Cached>(store: &Store<T>, written: T) -> Written {
+    fn written<T: Cached>(&self, store: &Store<T>, written: T) -> Written {
         let is_gone = written.meta().deletion_timestamp.is_some() && written.meta().finalizers().is_empty();
         if is_gone {
             store.doubt(&written);
@@ -334,7 +335,7 @@ impl<'a, K: Key> Io<'a, K> {
             store.confirm(&written);
         }
         // What is gone has its old version, which the cache ignores.
-        store.cache().apply_own_write(written);
+        self.shared.scope.api.give(store.cache(), written);
         if is_gone { Written::Ended } else { Written::Kept }
     }
 

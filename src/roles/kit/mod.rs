@@ -28,7 +28,8 @@
 //!
 //! - A lock is no verb: a step names the volume that is locked while it is done, so no role can forget to unlock or to look again.
 //! - What one attempt has done (`Progress`) is apart from what the term remembers (`Memory`): a Secret must not outlive its attempt.
-//! - `perform` has `self`, which holds the stores. The clients are only in [`Io`].
+//! - `perform` has `self`, which holds the stores. The clients are only in [`Io`], and what ties them to the term is the kit's (`fence`):
+//!   no role can take one out, and who has no client has no answer that a cache would take.
 //! - `tell` writes the log lines itself: users filter them by the role's module.
 //! - What is neither a request nor a call, such as another attempt's read, is waited for by `wait`: one verb for all of it.
 //! - `tell_step` tells what people must know before the attempt ends: that a change begins whose call may take minutes.
@@ -70,6 +71,7 @@ pub mod events;
 #[path = "example_tests.rs"]
 mod example;
 pub mod failure;
+mod fence;
 pub mod finality;
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::events::EventsMode;
 use super::failure::NoTurn;
+use super::fence::Fenced;
 use super::report::FailureLog;
 use crate::cluster::{Api, Cache, Cached, EventKind, EventRecorder, EventTarget, ObjectName, WriteTurn};
 use crate::csi::{Capabilities, Client, RpcError, SnapshotLocks, VolumeLocks};
-use crate::election::{Fenced, Term, TermOver};
+use crate::election::{Term, TermOver};
+use crate::journal::{Content, Journal, OpenError, Opened, Place};
 use crate::process::{Clock, Rng};
 use crate::roles::role::RoleContext;
 use crate::telemetry::Meter;
@@ -25,9 +27,9 @@ pub struct TermScope {
     /// The right to write, which ends with the term.
     pub term: Term,
     /// The API client, usable only during the term.
-    pub api: Fenced<Api>,
+    pub(super) api: Fenced<Api>,
     /// The driver, usable only during the term.
-    pub driver: Fenced<Client>,
+    pub(super) driver: Fenced<Client>,
     /// One mutating call per volume at a time, across all roles.
     pub volume_locks: VolumeLocks,
     /// Restores of a snapshot beside each other, its deletion alone, across all roles.
@@ -52,13 +54,15 @@ impl TermScope {
 
     /// The same for a role with a deadline of its own for its calls. `None`: `csi.timeout`.
     pub fn with_timeout(name: &'static str, role: &RoleContext, term: &Term, timeout: Option<Duration>) -> Self {
+        let client = &role.driver.client;
+        let driver = timeout.map_or_else(|| client.clone(), |timeout| client.with_timeout(timeout));
         Self {
             role: name,
             driver_name: role.driver.name.clone(),
             capabilities: role.driver.capabilities.clone(),
             term: term.clone(),
-            api: term.fence(role.api.clone()),
-            driver: role.fenced_driver(term, timeout),
+            api: Fenced::of(term, role.api.clone()),
+            driver: Fenced::of(term, driver),
             volume_locks: role.driver.operations.clone(),
             snapshot_locks: role.driver.snapshots.clone(),
             events: role.events.clone(),
@@ -93,7 +97,13 @@ impl TermScope {
         self.term.during(call(client)).await
     }
 
-    /// Does work at the API that belongs to no object's attempt: a task of the term looks for something, or clears it away.
+    /// Opens a journal of the term.
+    pub async fn open_journal<E: Content>(&self, place: Place) -> Result<(Journal<E>, Vec<Opened<E>>), OpenError> {
+        Journal::open(&self.term, self.api.for_journal(), place, self.meter.clone(), self.clock).await
+    }
+
+    /// Does work at the API that no verb does: a task of the term looks for something, or clears it away, or several attempts share what
+    /// one of them reads.
     pub async fn in_task<T, F>(&self, work: impl FnOnce(Api) -> F) -> Result<T, TermOver>
     where
         F: Future<Output = T>,

@@ -13,6 +13,7 @@ use crate::election::Term;
 use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place, Row};
 use crate::process::ErrorChain;
 use crate::queue::{Backoff, WorkQueue};
+use crate::roles::kit::TermScope;
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::names;
@@ -62,8 +63,9 @@ pub(super) async fn open(
     let place = place(&namespace(role), &role.driver.name, node);
     // The term has not looked at the claims yet, so their own metrics say nothing.
     let unreadable = Unreadable::new(role);
+    let scope = TermScope::new(super::NAME, role, term);
     for failures in 1.. {
-        let opening = Journal::open(term.fence(role.api.clone()), place.clone(), role.meter.clone(), role.clock);
+        let opening = scope.open_journal(place.clone());
         let problem = match term.unless_over(opening).await.ok()? {
             Ok(opened) => return Some(opened),
             Err(problem) => problem,

@@ -9,9 +9,10 @@ use tracing::{Instrument as _, debug, info, info_span, warn};
 
 use crate::csi::{Client, RpcError, VolumeListing};
 use crate::diagnostics::{Age, Fact};
-use crate::election::{Fenced, Term, TermOver};
+use crate::election::{Term, TermOver};
 use crate::process::error_chain;
 use crate::proto::ListVolumesRequest;
+use crate::roles::kit::TermScope;
 use crate::roles::reconciler::metrics;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
@@ -79,7 +80,7 @@ impl Reconciler {
             info!("the driver cannot list where its volumes are published: nothing to reconcile");
             return std::future::pending().await;
         }
-        let client = role.fenced_driver(term, Some(self.section.page_timeout));
+        let scope = TermScope::with_timeout(NAME, role, term, Some(self.section.page_timeout));
         let driver: &str = &role.driver.name;
         for pass in 1_u64.. {
             let started = role.clock.now();
@@ -87,7 +88,7 @@ impl Reconciler {
                 .operations
                 .prune(started.checked_sub(self.section.interval.saturating_mul(4)).unwrap_or(started));
             let span = info_span!("reconcile", role = NAME, pass);
-            let result = match self.pass(&client).instrument(span).await {
+            let result = match self.pass(&scope).instrument(span).await {
                 Ok(listing) => {
                     let finished = role.clock.now();
                     role.meter
@@ -113,16 +114,14 @@ impl Reconciler {
         }
     }
 
-    async fn pass(&self, client: &Fenced<Client>) -> Result<Listing, PassError> {
+    async fn pass(&self, scope: &TermScope) -> Result<Listing, PassError> {
         let mut listing = Listing::default();
         let mut starting_token = String::new();
         loop {
             let request = ListVolumesRequest { max_entries: self.section.page_size, starting_token };
-            let page = client
-                .use_now()?
-                .list_volumes(request)
-                .await
-                .map_err(|source| PassError::Page { page: listing.pages() + 1, source })?;
+            let list = async |driver: Client| driver.list_volumes(request).await;
+            let page =
+                scope.ask(list).await?.map_err(|source| PassError::Page { page: listing.pages() + 1, source })?;
             match listing.take(page)? {
                 Next::Page(token) => starting_token = token,
                 Next::Complete => return Ok(listing),

@@ -79,6 +79,7 @@ struct World {
     board: Board,
     meter: Meter,
     capacity: CapacityInvalidation,
+    api: crate::cluster::Api,
     nodes: Cache<Node>,
     csi_nodes: Cache<CsiNode>,
     stop: CancellationToken,
@@ -125,8 +126,8 @@ impl World {
         harness.watch();
         let (capacity, receiver) = CapacityInvalidation::new();
         harness.tasks.spawn_fallible("capacity", run(cx, receiver));
-        let RoleHarness { testbed, context: RoleContext { board, meter, .. }, tasks, .. } = harness;
-        Self { testbed, board, meter, capacity, nodes, csi_nodes, stop, _tasks: tasks }
+        let RoleHarness { testbed, context: RoleContext { api, board, meter, .. }, tasks, .. } = harness;
+        Self { testbed, board, meter, capacity, api, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
     /// Adds a node at a zone, with the driver on it.

@@ -77,11 +77,11 @@ async fn r2_a_node_and_its_csi_node_that_change_at_once_make_one_segment_of_the_
                 let (world, start) = (&world, &start);
                 threads.spawn(move || {
                     start.wait();
-                    world.nodes.apply_own_write(node);
+                    world.api.give(&world.nodes, node);
                 });
                 threads.spawn(move || {
                     start.wait();
-                    world.csi_nodes.apply_own_write(csi_node);
+                    world.api.give(&world.csi_nodes, csi_node);
                 });
             }
         });
