@@ -50,7 +50,7 @@ pub(super) struct Lane<'a, K: Driven> {
     pub(super) queue: &'static str,
     /// How many are taken at once, and how many deleted.
     pub(super) workers: (usize, usize),
-    /// How they are called at the driver.
+    /// The names of their requests to the driver.
     pub(super) names: NameRule,
     /// Whose contents are served.
     pub(super) node: Option<String>,
@@ -150,7 +150,7 @@ pub(super) fn end<K: Driven>(cx: &Context<K>) {
     cx.gauges.show_oldest(K::NAMES.word, Duration::ZERO);
 }
 
-/// Tells what contents have waited for since a minute.
+/// Tells what contents have been waiting for, once that takes more than a minute.
 fn tell_long_waits<K: Driven>(cx: &Context<K>) {
     let (now, mut events) = (cx.scope.clock.now(), Vec::new());
     cx.memory.change_all(|_, memory| events.extend(memory.facts.waiting.as_mut().and_then(|it| it.event(now))));

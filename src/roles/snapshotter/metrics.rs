@@ -25,7 +25,7 @@ metrics! {
     /// What is cut and not ready.
     SNAPSHOTS_NOT_READY = "csi_control_plane_snapshots_not_ready", Kind::Gauge, ["driver_name"],
         "Snapshots that are cut and not yet ready to use.";
-    /// What the driver owes an answer for.
+    /// Calls without a final answer of the driver.
     SNAPSHOTS_UNANSWERED = "csi_control_plane_snapshots_unanswered", Kind::Gauge, ["driver_name"],
         "Snapshots that the driver was asked for without a final answer yet: they may exist although no object has their handle.";
     /// What an earlier term has left.

@@ -66,7 +66,7 @@ fn ids(snapshots: &[Snapshot]) -> Vec<String> {
     ids.into_iter().filter(|_| are_all).cloned().collect()
 }
 
-/// The volume among those that were asked for, whose id a driver may spell with other letters: upper case and lower case alone.
+/// The volume of the request that this id means. A driver may write the id in upper case or lower case.
 fn asked_for<'a>(volume: &str, asked: &'a [String]) -> Option<&'a String> {
     let mut alike = asked.iter().filter(|it| it.eq_ignore_ascii_case(volume));
     let only = alike.next().filter(|_| alike.next().is_none());

@@ -21,7 +21,7 @@ pub(super) fn step<K: Content>(view: &View<'_, K>) -> Result<Step, Refusal> {
     if let Some(other) = known.namesake.as_ref().filter(|_| !is_begun) {
         return Err((Operation::Create, name_taken::<K>(&asked.request.name, other)));
     }
-    // Mark and request of a call without an answer were wiped. They come back before the secret and the turn, which may be long in
+    // Mark and request of a call without an answer were wiped. They come back before the secret and the turn, which may take long:
     // coming: until then nothing else on the content says that the driver may have a snapshot.
     if known.unanswered.is_some() && writes::begun(content, &asked.intent).is_some() {
         return Ok(Step::Begin(Box::new(asked)));

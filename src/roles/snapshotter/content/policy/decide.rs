@@ -10,7 +10,7 @@
 //!
 //! Three rules carry the safety. The driver is asked for a snapshot only once a server's answer has shown finalizer and mark on the
 //! content (I1). The finalizer leaves it only without an unanswered call, and without a snapshot that the driver should have deleted
-//! (I2). What the process remembers as unanswered counts more than a mark that somebody has wiped.
+//! (I2). A call that the process remembers as unanswered counts more than a mark that somebody has wiped.
 
 use crate::roles::snapshotter::content::record::{
     Class, ClassView, Content, Found, InvalidSnapshot, Operation, Wait, facts, intent, status, writes,
@@ -62,7 +62,7 @@ pub fn phase<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Ru
     if matches!(class, ClassView::Foreign(_)) {
         return Phase::ForeignClass;
     }
-    // What the process has asked for by itself is no copy: somebody has put another content's request on it meanwhile.
+    // The process has asked for this content itself, so it is no copy: somebody has put another content's request on it meanwhile.
     if !is_unanswered && intent::is_copied(content) {
         return if facts::is_deleting(content) { Phase::Delete } else { Phase::Copied };
     }
@@ -126,9 +126,9 @@ fn foreign<C: Class>(class: ClassView<'_, C>) -> String {
     if let ClassView::Foreign(class) = class { class.driver().to_owned() } else { String::new() }
 }
 
-/// What to do with a snapshot that was taken before the content was made, which bore the mark of another program and no request: the
-/// content may be a copy, and the snapshot one that people have kept. A content for which that program had called the driver has a
-/// younger one.
+/// What to do with a snapshot that is older than its content, if the content bore the mark of another program and no request. Such a
+/// content may be a copy, and people may have kept the snapshot. If the other program had called the driver for this very content, the
+/// snapshot would be younger than it.
 fn earlier<K: Content>(view: &View<'_, K>, found: &Found) -> Option<Step> {
     let content = view.content;
     let is_inherited = view.known.unanswered.as_ref().is_some_and(|asked| asked.is_inherited);

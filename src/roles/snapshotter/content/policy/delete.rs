@@ -87,8 +87,8 @@ pub(super) fn ask<K: Content>(view: &View<'_, K>, doomed: Doomed) -> Result<Step
     if let Some(look) = create::last_look(view) {
         return Ok(look);
     }
-    // The watch of a new leader may be behind, and hide a content that needs the snapshot. Once a content is gone, that counts at the
-    // moment of the deletion; so it does for a group, because the contents of its members have a watch of their own.
+    // The watch of a new leader may be behind, and hide a content that needs the snapshot. If the content is gone, the list must be as new
+    // as the deletion; for a group, too, because the contents of its members have a watch of their own.
     let is_listed = if view.exists && !K::NAMES.is_group { view.known.is_relisted } else { view.progress.is_listed };
     if !is_listed {
         return Ok(Step::Relist);

@@ -13,7 +13,7 @@ use super::view::OwnerNeed;
 /// Whose the `VolumeSnapshots` are, by the uid of their contents: as far as they were read.
 pub type Owners = BTreeMap<String, Ownership>;
 
-/// A snapshot of a group that one of `contents` needs, and one of them of which it must be read first whether it does.
+/// A snapshot of a group that one of `contents` needs; and one of `contents` whose `VolumeSnapshot` must be read before this is known.
 pub fn needed(
     contents: &[Arc<VolumeSnapshotContent>],
     group: DoomedGroup<'_>,

@@ -17,7 +17,7 @@ pub trait LookUp: Content {
 
 /// Row 8.
 pub(super) fn step<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal> {
-    // What has a handle is not being taken. The mark would hold up the deletion as long as the looks fail.
+    // A content with a handle waits for no call that takes a snapshot. Its mark would delay the deletion as long as the looks fail.
     if facts::has_mark(view.content) {
         return Ok(Step::Unmark { keep_intent: false });
     }

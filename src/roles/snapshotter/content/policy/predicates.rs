@@ -21,7 +21,7 @@ pub fn lane(phase: Phase) -> usize {
     if phase == Phase::Delete { DELETE_LANE } else { CREATE_LANE }
 }
 
-/// What tells one piece of work on a content from the next, which begins without the failures of the last.
+/// Tells one piece of work on a content from the next. The next one begins without the failures of the last.
 pub fn epoch<K: Content>(content: &K, phase: Phase) -> u64 {
     epoch_of((
         &*content.meta().uid,
@@ -104,7 +104,7 @@ pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
 /// The content before a change after which it may keep its group no longer: the content is gone, or somebody has changed it.
 pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&K> {
     let old = change.old.as_deref()?;
-    // Of which group a snapshot is, a look of ours may have said just now.
+    // Our own look may just have found out which group the snapshot belongs to.
     let is_turned = |new: &K| is_turned(old, new) || facts::group_handle(old) != facts::group_handle(new);
     let is_same = change.new.as_deref().is_some_and(|new| !is_turned(new));
     Some(old).filter(|old| !is_same && facts::handle(*old).is_some())

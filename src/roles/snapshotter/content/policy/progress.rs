@@ -29,7 +29,7 @@ pub struct Failure {
     pub operation: Operation,
     /// Why.
     pub error: ContentError,
-    /// Whether the driver says that no snapshot exists, to just what the content records as asked.
+    /// Whether the driver says that no snapshot exists, in answer to exactly the request that the content records.
     pub is_final: bool,
     /// Whether the status says it, or need not.
     pub is_recorded: bool,
@@ -46,7 +46,7 @@ pub enum Left {
     Deleted,
     /// The content was given to another node.
     ToOtherNode,
-    /// Nobody can say any more which policy its content had in the end.
+    /// The last policy of its content is not known.
     EndUnknown,
     /// It is a group, and another content needs one of its snapshots.
     MemberNeeded,
@@ -111,9 +111,9 @@ pub struct Progress {
     pub end: Option<ContentEnd>,
     /// The contents of all nodes were read.
     pub is_sought: bool,
-    /// Of them one that names the snapshot, by kind and name, and is not in the cache of this node.
+    /// Kind and name of one of these contents that names the snapshot and is not in the cache of this node.
     pub named_elsewhere: Option<String>,
-    /// Whose the `VolumeSnapshots` are of contents that name snapshots of the group, by the uid of the content.
+    /// Who owns the `VolumeSnapshots` of the contents that name snapshots of the group, by the uid of the content.
     pub owners: BTreeMap<String, Ownership>,
     /// The snapshot exists.
     pub found: Option<Found>,
@@ -152,7 +152,7 @@ pub struct Progress {
 /// What it means that the call which takes a snapshot has brought none.
 #[derive(Debug)]
 pub struct NotTaken {
-    /// Whether the driver is not at it any more.
+    /// Whether the driver no longer works on it.
     pub is_answer: bool,
     /// Whether a snapshot may be left over.
     pub leaves_doubt: bool,
@@ -268,7 +268,7 @@ impl Progress {
         self.failure.as_ref().map_or(self.first_operation, |failure| failure.operation)
     }
 
-    /// Whether the driver has given an answer that is still to be recorded. What a look has found may get lost.
+    /// Whether an answer of the driver is still to be recorded. The answer to a look may get lost.
     pub fn has_answer(&self) -> bool {
         self.is_answered || self.has_deleted || self.failure.is_some()
     }

@@ -41,9 +41,9 @@ pub struct Rules {
 pub struct Known {
     /// What the driver was asked without a final answer.
     pub unanswered: Option<Asked>,
-    /// When the content was made for which the driver was asked first: a snapshot that is older was there before.
+    /// The creation time of the content for which the driver was asked first. A snapshot that is older was not taken for it.
     pub asked_since: Option<Moment>,
-    /// The content is gone, and nothing has shown what was written on it last.
+    /// The content is gone, and its last version is not known.
     pub is_end_unseen: bool,
     /// The snapshot, where the driver has answered and the content does not say so yet.
     pub found: Option<Found>,
@@ -62,7 +62,7 @@ pub struct Known {
     pub is_grouped: bool,
     /// An earlier term has left the call without an answer.
     pub is_resumed: bool,
-    /// The driver was asked without an answer, and then refused, or was done without an id: a snapshot may be left over.
+    /// A call had no answer, and the next one was refused or its answer had no id: the driver may have a snapshot that nobody knows.
     pub is_doubtful: bool,
     /// The last look, which is the call that takes the snapshot, has no answer.
     pub is_late: bool,
@@ -74,15 +74,15 @@ pub struct Known {
     pub is_overdue: bool,
     /// Another content names the snapshot, or is to get the snapshot of this name.
     pub has_heir: bool,
-    /// Another content, of another object, whose snapshot has the name that this one is to ask by.
+    /// Another content, of another object, whose snapshot has the name that this content's request would have.
     pub namesake: Option<String>,
-    /// The same once the content is marked: another one for which the driver was asked by the name, or which has that snapshot.
+    /// The same once the content is marked: then only a content counts whose request with that name was sent, or that has that snapshot.
     pub rival: Option<String>,
     /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
     pub named_by: Option<String>,
     /// Of a group that is to be deleted: a snapshot that somebody needs.
     pub needed_member: Option<Needed>,
-    /// The same: a content of which it is not known yet whether it needs one of the snapshots.
+    /// The same: a content that may need one of the snapshots. Its `VolumeSnapshot` must be read first.
     pub unread_owner: Option<OwnerNeed>,
     /// Of a group: the cluster shows no contents of snapshots. It is unknown then who needs one of its snapshots.
     pub are_members_unseen: bool,

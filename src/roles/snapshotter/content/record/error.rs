@@ -26,7 +26,7 @@ pub enum InvalidSnapshot {
     /// There is no class of that name, and it says which secret a look-up needs.
     #[error("{0} \"{1}\" not found")]
     ListClassMissing(&'static str, String),
-    /// It is not known what the class of that name says, and why.
+    /// The class of that name could not be read, and why.
     #[error("{0} \"{1}\" cannot be read: {2}")]
     ClassUnread(&'static str, String, String),
     /// A key that no version knows.
@@ -35,7 +35,7 @@ pub enum InvalidSnapshot {
     /// The content names neither volume nor snapshot.
     #[error("the content names no volume to take a snapshot of")]
     NoSource,
-    /// The content belongs to no `VolumeSnapshot`, of whose uid the snapshot's name is made.
+    /// The content belongs to no `VolumeSnapshot`. The snapshot's name would contain the uid of that.
     #[error("cannot create {of}. {} content {content} not bound to a {of}", capitalised(.of))]
     Unbound {
         /// What is taken.
@@ -62,7 +62,7 @@ pub enum InvalidSnapshot {
     /// The driver's answer does not say of which volume each snapshot of a group is.
     #[error("the driver's answer {0}")]
     OddMembers(String),
-    /// The driver says that it is done, and not what it has done.
+    /// The driver's answer is a success without an id.
     #[error("the driver's answer has no {0}")]
     OddAnswer(&'static str),
     /// The driver has answered with another snapshot than before.
@@ -132,7 +132,7 @@ pub const LOAD_DELETION_SECRET: Op =
     Op("cannot get credentials; set deleteWithoutSecret to delete the snapshot without them");
 /// The request is recorded before it is made.
 pub const BEGIN: Op = Op("cannot mark the content as begun");
-/// What was written last on a content that was removed by force.
+/// The last version of a content that was removed by force is read.
 pub const READ_END: Op = Op("cannot read which deletionPolicy the content had in the end");
 /// All contents are read before a node's snapshot is deleted.
 pub const SEEK: Op = Op("cannot see whether a content of another node, or of none, names the snapshot");
@@ -181,7 +181,7 @@ pub fn is_refusal(code: Code) -> bool {
     is_final(Call::Cut, code)
 }
 
-/// Whether an error of a look by `CreateSnapshot` says that the driver is not at it any more. A name that is taken is an answer, too.
+/// Whether an error of a look by `CreateSnapshot` says that the driver no longer works on it. A name that is taken is an answer, too.
 pub fn is_answer(code: Code) -> bool {
     is_refusal(code) || code == Code::AlreadyExists
 }

@@ -36,7 +36,7 @@ pub fn filled<K: Content>(content: &K, found: &Found) -> Option<Patch> {
     of_status(content, operations)
 }
 
-/// P2 for a failure: the status says why there is no snapshot. `None`: it does, but for ids that differ at each attempt.
+/// P2 for a failure: the status says why there is no snapshot. `None`: it says so already. Texts that differ only in ids are the same.
 pub fn failed<K: Content>(content: &K, message: &str, now: Timestamp) -> Option<Patch> {
     let message = truncate_message(message, MESSAGE_LIMIT);
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

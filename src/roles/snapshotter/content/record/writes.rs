@@ -65,8 +65,8 @@ pub fn listing<K: Content>(content: &K, members: &[String]) -> Option<Patch> {
     guarded(content.meta(), map.into_iter().chain([list]).collect())
 }
 
-/// P3: the content no longer says that the driver is called, nor, unless `keep_intent`, what it was asked. `None`: it does not. Its uid
-/// stays on it, so that a copy of it is known for one ever after.
+/// P3: removes the mark and, unless `keep_intent`, the request. `None`: neither is there. The content's uid stays on it, so that a copy
+/// of the content can always be told from it.
 pub fn unmarked<K: Content>(content: &K, keep_intent: bool) -> Option<Patch> {
     guarded(content.meta(), unmarking(content, keep_intent))
 }

@@ -111,7 +111,7 @@ pub fn log_unrecorded<K: Content>(scope: &TermScope, operation: Operation, error
     );
 }
 
-/// What happens in a healthy cluster, and is no line in the log.
+/// Whether this happens in a healthy cluster, and needs no line in the log.
 fn is_expected(error: &ContentError) -> bool {
     error.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
 }

@@ -142,8 +142,8 @@ impl<K: Driven> Act<'_, '_, K> {
         }
     }
 
-    /// Puts mark and request back, which somebody has wiped during the call. Returns how often that has failed in a row: nothing else
-    /// brings it about again, because the watch has shown the wipe already.
+    /// Puts mark and request back, which somebody has wiped during the call. Returns how often that has failed in a row. The caller must
+    /// try again by itself: the watch has shown the wipe already, and rings no second time.
     async fn put_back(&self, asked: &Asked, failures: u32) -> u32 {
         let contents = &self.cx.stores.contents;
         let held = contents.get(&ObjectName::of(self.content()));
@@ -181,8 +181,8 @@ impl<K: Driven> Act<'_, '_, K> {
         }
     }
 
-    /// The driver says that it is done, and not what it has done: there may be a snapshot of unknown id. The driver is asked again as long
-    /// as the snapshot is wanted. A content that is being deleted goes, and its user is told where to look.
+    /// The driver's answer is a success without an id: there may be a snapshot of unknown id. The driver is asked again as long as the
+    /// snapshot is wanted. A content that is being deleted goes, and an Event tells its user where to look.
     fn nameless(&self, reason: InvalidSnapshot) -> Answer {
         let (content, exists, operation) = (self.content(), self.seen.now.exists, self.operation());
         let is_taken = operation == Operation::Create;

@@ -17,7 +17,7 @@ use super::{elsewhere::Elsewhere, memory, memory::ContentKey};
 /// The caches that the snapshotter reads.
 #[derive(Debug)]
 pub struct Caches<K: Content> {
-    /// Every content; of other drivers' little more than the name.
+    /// Every content. The contents of other drivers have little more than their name.
     pub contents: Cache<K>,
     /// Every class.
     pub classes: Cache<K::Class>,
@@ -65,7 +65,7 @@ pub struct Stores<K: Content> {
 /// The lines in which calls wait. Snapshots and groups share them.
 #[derive(Debug)]
 pub struct Turns {
-    /// At most one content waits for the lock of a source volume. So any other call for the volume waits for one cut at most.
+    /// At most one content waits for the lock of a source volume. So another call for the volume waits until one snapshot is cut at most.
     pub lines: KeyedLock<String>,
     /// The same of looks that are overdue.
     pub looks: KeyedLock<String>,

@@ -29,7 +29,8 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The contents of this driver that keep a snapshot, by a list that begins from now on: `list`, unless another deletion has begun one.
+    /// The contents of this driver that keep a snapshot, from a list that begins after this call: `list`, or the one that another deletion
+    /// begins.
     pub async fn keepers<K: Content, E>(
         &self,
         driver: &str,

@@ -2,8 +2,8 @@
 //!
 //! A driver that was asked without an answer and then refuses has no snapshot, by convention. Some have one. When such a content is
 //! released, the driver is asked which snapshots the volume has, and an Event names those that no content has. Nothing is deleted,
-//! because any of them may be somebody's. A driver that does not answer holds nothing up. Of a driver that lists nothing, and of groups,
-//! for which CSI has no list, the Event says where to look.
+//! because any of them may be somebody's. A driver that does not answer delays nothing. If the driver lists nothing, and for groups, which
+//! CSI cannot list, the Event says where to look.
 
 use std::fmt;
 

@@ -49,13 +49,13 @@ pub struct Unanswered<K> {
     pub asked: Asked,
     /// The content as it was last seen: it may be removed by force meanwhile.
     pub content: Arc<K>,
-    /// When the content was made for which it was asked first.
+    /// The creation time of the content for which it was asked first.
     pub since: Option<Moment>,
     /// The snapshot, where the driver has answered and the content does not say so yet.
     pub found: Option<Found>,
     /// Rung when mark, request or finalizer were taken off the content.
     pub wiped: Arc<Notify>,
-    /// Only a list has shown that the content is gone: what somebody wrote on it last is not known.
+    /// Only a list has shown that the content is gone: its last version is not known.
     pub is_end_unseen: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Facts {
     is_undeletable: bool,
     /// An earlier term has left the call without an answer.
     pub is_resumed: bool,
-    /// The driver was asked without an answer, and then refused, or was done without an id: a snapshot may be left over.
+    /// A call had no answer, and the next one was refused or its answer had no id: the driver may have a snapshot that nobody knows.
     is_doubtful: bool,
     /// The last look has no answer. The look is the call that takes the snapshot, and the driver may still work on it.
     is_late: bool,
@@ -195,8 +195,8 @@ impl<K: Content> Memory<K> {
             Step::Create(_) if facts::stored_handle(&**content).is_some() => self.facts.is_late = true,
             // Before the driver can begin.
             Step::Create(asked) => self.ask(content, asked),
-            // Before the write, so that this is not taken for a wipe, nor the end of the content for one by force; the stored handle stays,
-            // and the other one is not remembered; and what the user changes counts, not what is remembered.
+            // Before the write: the memory of the call must not take the write for a wipe, nor the end of the content for a removal by
+            // force. From now on the stored handle counts, and what the user changes, not what is remembered.
             Step::Unmark { .. }
             | Step::Release
             | Step::ReleaseKept(_)

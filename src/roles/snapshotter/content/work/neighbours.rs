@@ -159,7 +159,7 @@ impl<K: Content> Context<K> {
         groups
     }
 
-    /// A snapshot of the group of `now` that another content needs, and a content of which it must be read first whether it does.
+    /// A snapshot of the group of `now` that another content needs; and a content whose `VolumeSnapshot` must be read before this is known.
     /// `found`: the group of a content that is gone.
     pub fn needed_member(
         &self,

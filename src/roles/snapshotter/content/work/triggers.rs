@@ -81,8 +81,8 @@ fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
     }
 }
 
-/// A content with an unanswered call is worked to its end. Of any other nothing is remembered. `is_unseen`: only a list has shown that it
-/// is gone, and no watch what became of it before.
+/// The work on a content with an unanswered call goes on to its end. Any other content is forgotten. `is_unseen`: only a list has shown
+/// that it is gone, so its last version is not known.
 fn gone<K: Content>(old: &Arc<K>, is_unseen: bool, cx: &Context<K>) {
     let is_unanswered = cx.memory.change(&old.meta().uid, |memory| {
         memory.unanswered.as_mut().map(|unanswered| unanswered.is_end_unseen |= is_unseen).is_some()
