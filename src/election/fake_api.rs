@@ -28,12 +28,12 @@ struct Store {
     version: u64,
     leases: BTreeMap<String, Value>,
     pods: BTreeMap<String, Value>,
-    /// Everything that happened to an object: whether it is a pod, and its name.
+    /// The events of each object. The key says whether the object is a pod, and its name.
     history: BTreeMap<(bool, String), Vec<Happened>>,
     requests: Vec<String>,
     forbid_watch: bool,
     forbid_pods: bool,
-    /// How late a watch of a pod tells of each event.
+    /// The delay of each event in a watch of a pod.
     pods_lag: Duration,
     has_no_namespace: bool,
 }
@@ -55,7 +55,7 @@ pub(super) struct Site {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
-    /// Each way, up to this.
+    /// The longest delay of a request, and of an answer.
     pub(super) latency: Duration,
     /// The share of answers that never arrive.
     pub(super) lose: f64,
@@ -110,17 +110,17 @@ impl FakeApi {
         self.store.lock().unwrap().forbid_watch = true;
     }
 
-    /// As without the right to watch pods.
+    /// Refuses to watch pods, as a server does without the right.
     pub(super) fn forbid_pods(&self, is_forbidden: bool) {
         self.store.lock().unwrap().forbid_pods = is_forbidden;
     }
 
-    /// As a watch cache that is behind.
+    /// Delays the watches of pods, as a watch cache that is behind.
     pub(super) fn pods_lag(&self, lag: Duration) {
         self.store.lock().unwrap().pods_lag = lag;
     }
 
-    /// As a kubelet does, and the controller that has made the pod.
+    /// Writes the status of a pod, as a kubelet does. Makes the pod if there is none.
     pub(super) fn report(&self, name: &str, uid: &str, status: &Value) {
         let mut store = self.store.lock().unwrap();
         let known = store.pods.get(name).is_some_and(|pod| pod["metadata"]["uid"] == uid);
@@ -131,7 +131,7 @@ impl FakeApi {
         self.changed.send_replace(store.version);
     }
 
-    /// As `kubectl delete pod --force` does: the kubelet is not waited for.
+    /// Removes a pod without its kubelet, as `kubectl delete pod --force` does.
     pub(super) fn force_delete(&self, name: &str) {
         let mut store = self.store.lock().unwrap();
         if let Some(mut pod) = store.pods.remove(name) {
@@ -140,7 +140,7 @@ impl FakeApi {
         }
     }
 
-    /// As in a cluster without the Lease's namespace, until it is made.
+    /// Refuses Leases, as a server does that lacks their namespace.
     pub(super) fn has_no_namespace(&self, is_missing: bool) {
         self.store.lock().unwrap().has_no_namespace = is_missing;
     }
@@ -155,7 +155,7 @@ impl FakeApi {
         self.store.lock().unwrap().requests.clone()
     }
 
-    /// As `kubectl delete lease` does.
+    /// Deletes a Lease, as `kubectl delete lease` does.
     pub(super) fn delete(&self, name: &str) {
         let mut store = self.store.lock().unwrap();
         let mut lease = store.leases.remove(name).unwrap();
@@ -163,7 +163,7 @@ impl FakeApi {
         self.changed.send_replace(store.version);
     }
 
-    /// As `kubectl edit lease` does.
+    /// Changes a Lease, as `kubectl edit lease` does.
     pub(super) fn edit(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut store = self.store.lock().unwrap();
         let mut lease = store.leases.remove(name).unwrap();
@@ -256,7 +256,7 @@ impl Store {
     }
 }
 
-/// A watch of a pod begins at version 0, and tells the whole past: the API server's cache may be as old as that.
+/// The events of a watch. A watch of a pod begins at version 0 and shows every event since: the API server's cache may be that old.
 fn watch_events(store: Arc<Mutex<Store>>, changed: &watch::Sender<u64>, query: &str, is_pods: bool) -> Response<Body> {
     let is_forbidden = |store: &Store| if is_pods { store.forbid_pods } else { store.forbid_watch };
     if is_forbidden(&store.lock().unwrap()) {

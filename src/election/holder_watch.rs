@@ -10,9 +10,9 @@ use super::lease_client::LeaseError;
 use super::object_watch::{ObjectWatch, Sighting};
 use super::proof;
 
-/// How long after a refusal the pod is not asked for again: a right is granted by people.
+/// The pause after a refusal. People must grant the right first.
 const WITHOUT_RIGHT: Duration = Duration::from_secs(60);
-/// A watch from the present state of a pod on, as an API server's cache knows it: what it says of an end does not age.
+/// A watch that begins with a pod's state in the API server's cache. That may be old, but a proof in it stays a proof.
 const PRESENT: &str = "0";
 
 /// Keeps the watch of one pod open.
@@ -28,7 +28,7 @@ pub(super) struct HolderWatch {
 pub(super) enum Report {
     /// The process with this identity has ended.
     Ended(String),
-    /// The pod says nothing of that.
+    /// The pod does not show the end of its process.
     Nothing,
     /// The watch has ended, or could not be opened.
     Over { worked: bool, error: Option<LeaseError> },
@@ -71,7 +71,7 @@ impl HolderWatch {
     /// The next report; pending while no watch is open. Cancel safe.
     pub(super) async fn next(&mut self, lease: &str, retry: Duration) -> Report {
         match self.watch.next(retry).await {
-            // A pod that is gone counts for what its node said last.
+            // For a pod that is gone, the last report of its node counts.
             Sighting::Object(pod) | Sighting::Deleted(pod) => {
                 let ended = self.holder.as_ref().filter(|holder| proof::has_ended(holder, &pod));
                 ended.map_or(Report::Nothing, |holder| Report::Ended(holder.clone()))

@@ -14,7 +14,7 @@ struct Place {
     pod_uid: u64,
     processes: u64,
     node: Option<Node>,
-    /// What is true of the container, whether it is reported or not.
+    /// The true state of the container, which the kubelet may not have reported yet.
     state: Value,
     last: Value,
 }
@@ -28,7 +28,7 @@ impl Place {
         place
     }
 
-    /// No two pods share one.
+    /// Unique among all pods.
     fn uid(&self) -> String {
         format!("uid-{}-{}", self.name, self.pod_uid)
     }
