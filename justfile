@@ -172,7 +172,7 @@ vendor:
 
 # `tests/cluster`, and the list and scenarios of `tests/it`, on a real control plane (needs Go; its programs are built once): `just cluster attach`.
 cluster *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver)" \
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver older)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
         --skip chart:: --skip image:: --skip kubectl:: --skip kubernetes_suite:: --skip node:: --skip page:: --skip translation::
 
@@ -183,7 +183,7 @@ translation:
 # `SOAK_MINUTES=30 just node soak` goes on for longer.
 # Pods that mount, on nodes with a real kubelet and a real container runtime (needs Linux, root and Go): `just node mounted`.
 node *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm peers provisioner resizer snapshotter nodesidecars)" \
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm peers provisioner resizer snapshotter nodesidecars older)" \
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 

@@ -20,6 +20,7 @@
 #   go/actionlint   actionlint, which checks the workflows in .github
 #   go/signing      cosign, which signs a release, and crane, which makes images and serves a registry
 #   go/translation  translate-in-tree, ours around the translation of in-tree volumes of the Go sidecars
+#   older           csi-control-plane-older: the daemon of the commit that the file `older` names
 #   debian          runc and a static busybox, from Debian's packages, which are unpacked and not installed
 #
 # Not here: node-driver-registrar, livenessprobe and csi-driver-host-path themselves, whose modules the go command does not find. The demo
@@ -28,7 +29,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation]...     all, if none is named
+#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation | older]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -41,6 +42,7 @@ version() { awk -v module="$2" '$1 == "require" { $1 = $2; $2 = $3 } $1 == modul
 folder() {
     local sums
     [[ $1 != debian ]] || { echo "$cache/debian-$(uname -m)" && return; }
+    [[ $1 != older ]] || { echo "$cache/older-$(earlier)" && return; }
     sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
         kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
@@ -91,6 +93,24 @@ packaged() {
     (cd "$unpacked" && { apt-get download "$package" || { apt-get update && apt-get download "$package"; }; } >&2 && dpkg-deb -x ./*.deb .)
     mv "$unpacked/$path" "$into/${path##*/}"
     rm -rf "$unpacked"
+}
+
+# The commit that the file `older` names.
+earlier() { grep -v '^#' "$here/older"; }
+
+# The daemon of that commit.
+older() {
+    local into tree
+    into="$(folder older)"
+    [[ -x $into/csi-control-plane-older ]] && return
+    echo "building csi-control-plane-older" >&2
+    tree="$(mktemp -d)"
+    git -C "$here/../.." archive "$(earlier)" | tar -x -C "$tree" ||
+        { echo "build.sh: this clone does not have commit $(earlier), which tests/cluster/older names: git fetch --unshallow" >&2 && exit 1; }
+    (cd "$tree" && CARGO_TARGET_DIR="$into/target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
+        nice -n 19 cargo build --locked --bin csi-control-plane >&2)
+    mv "$into/target/debug/csi-control-plane" "$into/csi-control-plane-older"
+    rm -rf "$into/target" "$tree"
 }
 
 # The CRDs of snapshots, which come with the module of their types.
@@ -200,12 +220,13 @@ build() {
             program signing crane github.com/google/go-containerregistry/cmd/crane ""
             ;;
         translation) program translation translate-in-tree . "" ;;
+        older) older ;;
     esac
     exec 9>&-
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation)
+((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation older)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

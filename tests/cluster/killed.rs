@@ -24,7 +24,7 @@ const DEATHS: usize = 5;
 /// How many claims are created at a time.
 const AT_ONCE: usize = 64;
 /// How long the claims may take in all: kube-controller-manager binds some dozen claims in a second.
-const BOUND: Duration = Duration::from_secs(1200);
+pub(super) const BOUND: Duration = Duration::from_secs(1200);
 /// A Lease that is free soon after its holder's death.
 const LEASE: &str = "3s";
 
@@ -37,7 +37,7 @@ async fn start(world: &World, number: usize) -> Program {
 }
 
 /// Whether it leads.
-async fn leads(replica: &Program) -> bool {
+pub(super) async fn leads(replica: &Program) -> bool {
     let status = replica.status().await;
     let mut roles = status["roles"].as_array().into_iter().flatten();
     roles.any(|role| role["name"] == "provisioner" && role["state"] == "serving")
@@ -58,7 +58,7 @@ async fn leader_of(replicas: &mut Vec<Program>) -> Program {
 }
 
 /// Creates the claims, some at a time, and returns their names.
-async fn ask(world: &World, class: &str, count: usize) -> Vec<String> {
+pub(super) async fn ask(world: &World, class: &str, count: usize) -> Vec<String> {
     let names: Vec<String> = (0..count).map(|number| format!("claim-{number}")).collect();
     let created = names.iter().map(|name| world.claim(name, class, json!({})));
     futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
@@ -76,7 +76,7 @@ fn volumes(world: &World) -> usize {
 }
 
 /// How many claims of this world are bound.
-async fn bound(world: &World) -> usize {
+pub(super) async fn bound(world: &World) -> usize {
     world.claims().await.iter().filter(|claim| phase(claim) == "Bound").count()
 }
 

@@ -20,6 +20,7 @@
 //! rights          those rights, one by one: each role alone has enough, and each of them is missed
 //! replicas        the binary as two processes: the leader is told to stop, or killed
 //! killed          claims by the hundred, and five leaders that die while they provision them
+//! two_versions    an upgrade and its way back in the middle of claims, attachments and deletions; `older` names the earlier version
 //! zones           a StatefulSet across three zones, of which one has no room
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
@@ -59,5 +60,6 @@ mod rights;
 mod room;
 mod sidecar;
 mod snapshotters;
+mod two_versions;
 mod versions;
 mod zones;

@@ -1,6 +1,8 @@
 //! Two replicas of the binary, as processes, each with exactly the rights that `check` prints. The leader is stopped or
 //! killed while it works on attaches, claims and deletions.
 
+use std::path::Path;
+
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
@@ -8,13 +10,18 @@ use serde_json::{Value, json};
 use crate::burst::{self, Burst};
 use crate::ground::cluster::NAMESPACE;
 use crate::load::{Load, came_and_went, coming_and_going};
-use crate::program::{Program, run};
+use crate::program::{Program, THIS, run_of};
 use crate::supplier::supplier;
 use crate::world::World;
 use crate::{accounts, objects};
 
 /// Starts the binary as a replica of this name, its configuration changed like this.
 pub(crate) async fn replica(world: &World, host: &str, change: &Value) -> Program {
+    replica_of(Path::new(THIS), world, host, change).await
+}
+
+/// The same for another version of the binary, with the rights that it prints itself.
+pub(crate) async fn replica_of(program: &Path, world: &World, host: &str, change: &Value) -> Program {
     let ground = world.real();
     let host = world.name(host);
     let file = ground.folder().join(format!("{host}.yaml"));
@@ -27,13 +34,13 @@ pub(crate) async fn replica(world: &World, host: &str, change: &Value) -> Progra
     std::fs::write(&file, config.to_string()).unwrap();
     let path = file.to_str().unwrap();
     let variables = [("POD_NAMESPACE", NAMESPACE)];
-    let checked = run(&["check", "--config", path, "--driver-name", world.driver_name()], &variables).await;
+    let checked = run_of(program, &["check", "--config", path, "--driver-name", world.driver_name()], &variables).await;
     let manifests = &checked.stdout[checked.stdout.find("apiVersion:").unwrap()..];
     let token = accounts::token(&world.client(), NAMESPACE, &host, manifests).await;
     let kubeconfig = ground.cluster().kubeconfig(&host, &token);
     objects::merge(&mut config, json!({ "kubernetes": { "kubeconfig": kubeconfig } }));
     std::fs::write(&file, config.to_string()).unwrap();
-    Program::start(&["run", "--config", path], &variables)
+    Program::start_of(program, &["run", "--config", path], &variables)
 }
 
 /// The first leads, the second stands by, and there is work in flight.

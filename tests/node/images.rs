@@ -9,10 +9,14 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::program::THIS;
 use crate::programs;
 
 /// The daemon.
 pub(crate) const DAEMON: &str = "csi-control-plane.invalid/csi-control-plane:1";
+
+/// An earlier daemon.
+pub(crate) const OLDER_DAEMON: &str = "csi-control-plane.invalid/csi-control-plane:older";
 
 /// The registry of every image here: no node would find one there.
 const REGISTRY: &str = "csi-control-plane.invalid";
@@ -39,18 +43,23 @@ pub(crate) fn make(folder: &Path) -> Vec<PathBuf> {
     put_busybox(&busybox);
     // As the Dockerfile has it, but for the libraries that a binary of `cargo test` needs: this machine's.
     let daemon = root(folder, "daemon");
-    put_daemon(&daemon);
+    put_daemon(&daemon, Path::new(THIS));
     let driver = root(folder, "driver");
     put_busybox(&driver);
-    put_daemon(&driver);
-    let daemon_config = json!({
-        "User": USER, "Entrypoint": ["/csi-control-plane"], "Cmd": ["--help"], "ExposedPorts": {"8080/tcp": {}}});
+    put_daemon(&driver, Path::new(THIS));
     let driver_config = json!({"Env": [PATH], "Entrypoint": ["/csi-control-plane", "demo-driver"]});
     vec![
         archive(&[BUSYBOX], &busybox, &busybox_config()),
-        archive(&[DAEMON], &daemon, &daemon_config),
+        archive(&[DAEMON], &daemon, &daemon_config()),
         archive(&[DRIVER], &driver, &driver_config),
     ]
+}
+
+/// Makes the image of the daemon of the commit that `tests/cluster/older` names.
+pub(crate) fn make_older(folder: &Path) -> PathBuf {
+    let daemon = root(folder, "older");
+    put_daemon(&daemon, &programs::find("csi-control-plane-older"));
+    archive(&[OLDER_DAEMON], &daemon, &daemon_config())
 }
 
 /// Makes an image of busybox and this static program, at the root, in a folder. It has all these names.
@@ -86,6 +95,10 @@ fn root(folder: &Path, name: &str) -> PathBuf {
     root
 }
 
+fn daemon_config() -> Value {
+    json!({"User": USER, "Entrypoint": ["/csi-control-plane"], "Cmd": ["--help"], "ExposedPorts": {"8080/tcp": {}}})
+}
+
 fn busybox_config() -> Value {
     json!({"Env": [PATH], "Cmd": ["sleep", "1000000"]})
 }
@@ -105,9 +118,9 @@ fn put_busybox(root: &Path) {
     symlink("../bin", root.join("usr/bin")).unwrap();
 }
 
-/// The daemon's binary, and the libraries that it names. The image's own names none.
-fn put_daemon(root: &Path) {
-    put_with_libraries(root, Path::new(env!("CARGO_BIN_EXE_csi-control-plane")), "csi-control-plane");
+/// A daemon's binary, and the libraries that it names. The image's own names none.
+fn put_daemon(root: &Path, program: &Path) {
+    put_with_libraries(root, program, "csi-control-plane");
     // Without what debuggers read, it is a third as large. Who has no `strip` has a larger image.
     let _ = Command::new("strip").arg("--strip-debug").arg(root.join("csi-control-plane")).status();
 }

@@ -35,11 +35,12 @@ enum Death {
     LeaderFrozen,
     LeaderDeleted,
     DriverOfNodeKilled,
-    RollOut,
+    /// A roll-out of the earlier daemon, or of this one again.
+    OtherVersion,
 }
 
 const DEATHS: [Death; 5] =
-    [Death::LeaderKilled, Death::LeaderFrozen, Death::LeaderDeleted, Death::DriverOfNodeKilled, Death::RollOut];
+    [Death::LeaderKilled, Death::LeaderFrozen, Death::LeaderDeleted, Death::DriverOfNodeKilled, Death::OtherVersion];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_read_what_was_written_while_daemons_and_drivers_die() {
@@ -51,7 +52,7 @@ async fn pods_read_what_was_written_while_daemons_and_drivers_die() {
     let lab = Lab::start_as(|folder| Plan {
         has_snapshots: true,
         nodes: 2,
-        images: images::make(folder),
+        images: [images::make(folder), vec![images::make_older(folder)]].concat(),
         driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
         profile: json!({}),
         values: Some(values_of_the_chart(&roles, &[])),
@@ -84,10 +85,12 @@ async fn pods_read_what_was_written_while_daemons_and_drivers_die() {
 /// Kills now and then, and waits until all is well again. How often each death came.
 async fn kill(lab: &Lab, seed: u64, end: Instant) -> BTreeMap<String, u32> {
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut deaths = BTreeMap::new();
+    let (mut deaths, mut is_older) = (BTreeMap::new(), false);
     loop {
         tokio::time::sleep(Duration::from_secs(rng.random_range(5..20))).await;
         if Instant::now() > end {
+            roll_out(lab, images::DAEMON);
+            lab.pods_are_ready().await;
             return deaths;
         }
         let death = DEATHS[rng.random_range(0..DEATHS.len())];
@@ -109,12 +112,19 @@ async fn kill(lab: &Lab, seed: u64, end: Instant) -> BTreeMap<String, u32> {
                 let node = &lab.machines[rng.random_range(0..lab.machines.len())].name;
                 signal("KILL", lab.plugin_on(node).await.1);
             }
-            Death::RollOut => {
-                lab.kubectl(&["rollout", "restart", "deployment", "-n", lab::NAMESPACE]).unwrap();
+            Death::OtherVersion => {
+                is_older = !is_older;
+                roll_out(lab, if is_older { images::OLDER_DAEMON } else { images::DAEMON });
             }
         }
         lab.pods_are_ready().await;
     }
+}
+
+/// The daemons of the controller get this image.
+fn roll_out(lab: &Lab, image: &str) {
+    let container = format!("csi-control-plane={image}");
+    lab.kubectl(&["set", "image", "deployment", "--all", &container, "-n", lab::NAMESPACE]).unwrap();
 }
 
 /// Since five minutes after the last death, the daemons grow by no more than a tenth.

@@ -39,9 +39,16 @@ pub(crate) async fn eventually_some<T, F: AsyncFnMut() -> Option<T>>(mut look: F
     timeout(PATIENCE, found).await.ok()
 }
 
+/// The program that these tests are about.
+pub(crate) const THIS: &str = env!("CARGO_BIN_EXE_csi-control-plane");
+
 /// The program, without the environment of the test's caller.
 fn command<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_csi-control-plane"));
+    command_of(Path::new(THIS), arguments, variables)
+}
+
+fn command_of<S: AsRef<OsStr>>(program: &Path, arguments: &[S], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(variables.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
@@ -49,7 +56,12 @@ fn command<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Comm
 
 /// Runs it to its end.
 pub(crate) async fn run<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Ended {
-    ended(command(arguments, variables)).await
+    run_of(Path::new(THIS), arguments, variables).await
+}
+
+/// The same for another version of the program.
+pub(crate) async fn run_of<S: AsRef<OsStr>>(program: &Path, arguments: &[S], variables: &[(&str, &str)]) -> Ended {
+    ended(command_of(program, arguments, variables)).await
 }
 
 /// The same with this variable, whatever it holds.
@@ -111,7 +123,12 @@ pub(crate) struct Program {
 impl Program {
     /// Starts it.
     pub(crate) fn start<S: AsRef<OsStr>>(arguments: &[S], variables: &[(&str, &str)]) -> Self {
-        let mut child = command(arguments, variables).spawn().unwrap();
+        Self::start_of(Path::new(THIS), arguments, variables)
+    }
+
+    /// Starts another version of it.
+    pub(crate) fn start_of<S: AsRef<OsStr>>(program: &Path, arguments: &[S], variables: &[(&str, &str)]) -> Self {
+        let mut child = command_of(program, arguments, variables).spawn().unwrap();
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, "guard", &child.id().expect("it runs").to_string()]).kill_on_drop(true);
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
