@@ -238,31 +238,55 @@ async fn the_room_is_asked_for_again_after_answers_that_cannot_be_used() {
     world.assert_nothing_leaked().await;
 }
 
+/// Waits until the objects of the two zones say so.
+async fn rooms_told(world: &World, rooms: [&str; 2]) {
+    let look = async || {
+        let found = capacities(world).await;
+        let room = |zone: &str| Some(found.get(zone)?.capacity.as_ref()?.0.clone());
+        (["z1", "z2"].map(room) == rooms.map(|room| Some(room.to_owned()))).then_some(())
+    };
+    asked(&format!("{rooms:?}"), look).await;
+}
+
 #[tokio::test]
-async fn the_room_of_a_place_is_asked_for_again_when_a_volume_comes_there_and_when_it_goes() {
+async fn the_room_of_a_place_is_asked_for_again_when_a_volume_comes_there_when_it_grows_and_when_it_goes() {
     // With topology off, the volume can be reached from everywhere, and may have taken its room anywhere.
     for topology in [true, false] {
         let world = World::two_zones().await;
         let (first, _second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
-        let class = world.waiting_class("class", json!({})).await;
+        let class = world.waiting_class("class", json!({ "allowVolumeExpansion": true })).await;
         // No poll comes in time.
         let capacity = json!({ "enabled": true, "pollInterval": "1h", "ownerLevel": -1 });
-        let _daemon = world.provisioner(json!({ "capacity": capacity, "topology": topology })).await;
-        let told = async |rooms: [&str; 2]| {
-            let look = async || {
-                let found = capacities(&world).await;
-                let room = |zone: &str| Some(found.get(zone)?.capacity.as_ref()?.0.clone());
-                (["z1", "z2"].map(room) == rooms.map(|room| Some(room.to_owned()))).then_some(())
-            };
-            asked(&format!("{rooms:?}, topology: {topology}"), look).await;
-        };
-        told(["100Gi", "100Gi"]).await;
-        let claim = world.claim("claim", &class, json!({})).await;
+        let section = json!({ "capacity": capacity, "topology": topology });
+        let _daemon = world.provisioner_with(json!({ "resizer": {} }), section).await;
+        rooms_told(&world, ["100Gi", "100Gi"]).await;
+        let claim = world.claim("claim", &class, json!({ "spec": { "volumeMode": "Block" } })).await;
         world.select(&claim, Some(&first)).await;
         world.provisioned(&claim).await;
-        told(["99Gi", "100Gi"]).await;
+        rooms_told(&world, ["99Gi", "100Gi"]).await;
+        world.ask_for(&claim, "3Gi").await;
+        rooms_told(&world, ["97Gi", "100Gi"]).await;
         world.delete_claim(&claim).await;
-        told(["100Gi", "100Gi"]).await;
+        rooms_told(&world, ["100Gi", "100Gi"]).await;
         world.assert_nothing_leaked().await;
     }
+}
+
+#[tokio::test]
+async fn the_room_of_a_place_is_asked_for_again_when_another_program_grows_a_volume_there() {
+    let world = World::two_zones().await;
+    let (first, _second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
+    let class = world.waiting_class("class", json!({})).await;
+    let capacity = json!({ "enabled": true, "pollInterval": "1h", "ownerLevel": -1 });
+    // Beside csi-resizer: no role of the daemon reads the sizes of volumes for itself.
+    let _daemon = world.provisioner(json!({ "capacity": capacity })).await;
+    rooms_told(&world, ["100Gi", "100Gi"]).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.select(&claim, Some(&first)).await;
+    let volume = world.provisioned(&claim).await.name_any();
+    rooms_told(&world, ["99Gi", "100Gi"]).await;
+    world.driver().change_profile(|profile| profile.pools = [pool("z1", 90), pool("z2", 90)].into());
+    world.merge_patch::<PersistentVolume>(&volume, json!({ "spec": { "capacity": { "storage": "11Gi" } } })).await;
+    rooms_told(&world, ["89Gi", "100Gi"]).await;
+    world.assert_nothing_leaked().await;
 }

@@ -19,7 +19,7 @@ use super::collector::Collector;
 use super::exposition::{Family, parse};
 use super::program::{Program, eventually, get, role};
 use super::rbac_snapshots;
-use super::theatre::{DRIVER, Theatre, node_id};
+use super::theatre::{DRIVER, NODE, Theatre, node_id};
 
 /// Only a fault of ours would make them appear.
 const ACCIDENTS: [&Metric; 2] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES];
@@ -54,6 +54,8 @@ const OF_GO: [(&str, &str, &[&str]); 18] = [
 async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gold"},
         "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}));
+    // The driver is in one place, whose room is told again when the volume comes.
+    theatre.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}));
     theatre.put(claim("begun"));
     theatre.begin_provisioning().await;
     theatre.testbed.api.delete::<PersistentVolumeClaim>("default", "begun").unwrap();
@@ -72,8 +74,8 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
         config["roles"]["registrar"] = json!({"directory": registry});
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
         config["roles"]["reconciler"]["interval"] = "100ms".into();
-        config["roles"]["provisioner"] =
-            json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": {"enabled": true, "ownerLevel": -1}});
+        let capacity = json!({"enabled": true, "immediateBinding": true, "ownerLevel": -1});
+        config["roles"]["provisioner"] = json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": capacity});
         config["roles"]["resizer"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
         config["roles"]["snapshotter"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
     });

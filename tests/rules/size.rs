@@ -121,6 +121,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 104,
                 "so have claims: the forerunner of the kit's loop went with 175 lines, and with it its locks and sets",
             ),
+            Growth(
+                121,
+                "capacities are asked for again where any program changes volumes, each at its pace, and their age is measured",
+            ),
         ],
     ),
     ("roles/reconciler", 297, &[]),

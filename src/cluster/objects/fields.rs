@@ -12,7 +12,8 @@ pub struct Fields(u8);
 impl Fields {
     /// What each role may rely on, and no more.
     pub const NONE: Self = Self(0);
-    /// What a resizer reads of claims and volumes: sizes, attributes classes, states and conditions of both jobs.
+    /// What a resizer reads of claims and volumes: sizes, attributes classes, states and conditions of both jobs. The size of a volume is
+    /// also what the published capacities depend on.
     pub const RESIZE: Self = Self(1);
     /// What an attach/detach controller reads of claims, nodes and attachments: who controls the claim, which volumes a node has,
     /// and whether another such controller is active (attach-detach spec 1, 2).

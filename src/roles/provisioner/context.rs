@@ -60,7 +60,7 @@ pub struct Context {
     /// Whether one daemon serves the cluster or each node has its own. This decides which claims and volumes are for
     /// this daemon.
     pub deployment: Deployment,
-    /// Tells the capacity loop which volumes were created and deleted, so that it asks the driver again.
+    /// Tells the capacity loop for which classes a volume could not be created, so that it asks the driver again.
     pub capacity: CapacityInvalidation,
     /// What the claims share.
     pub claims: ClaimsContext,

@@ -6,6 +6,9 @@ use crate::telemetry::names::{Foreign, Kind, NOT_HERE, NOT_HERE_UNTIL_1_36, metr
 /// Prometheus' own buckets, where csi-provisioner uses them.
 const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
+/// From the least pause between two answers over the default poll, which comes after 60 to 66 seconds, to an hour.
+const AGE_BUCKETS: &[f64] = &[1.0, 5.0, 15.0, 30.0, 60.0, 70.0, 120.0, 300.0, 600.0, 1800.0, 3600.0];
+
 /// The metrics of csi-provisioner that this daemon does not have.
 pub const FOREIGN: &[&[Foreign]] = &[
     NOT_HERE,
@@ -42,6 +45,12 @@ metrics! {
     CAPACITY_CURRENT = "csistoragecapacities_desired_current", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and are supposed to be managed automatically.", of SIDECAR.name;
     /// Capacity objects that exist and should not.
     CAPACITY_OBSOLETE = "csistoragecapacities_obsolete", Kind::Gauge, [], "Number of CSIStorageCapacity objects that exist and will be deleted automatically. Objects that exist and may need an update are not considered obsolete and therefore not included in this value.", of SIDECAR.name;
+    /// Age of the oldest capacity.
+    CAPACITY_OLDEST = "csi_control_plane_capacity_oldest_age_seconds", Kind::Gauge, ["driver_name"],
+        "Age of the oldest capacity: seconds since the driver answered for the class and segment. One without an answer counts from when it was wanted.";
+    /// How old capacities become.
+    CAPACITY_REPLACED_AGE = "csi_control_plane_capacity_replaced_age_seconds", Kind::Histogram(AGE_BUCKETS), ["driver_name"],
+        "How old the last capacity of a class in a segment was when the driver answered the next one: seconds between two answers.";
     /// Age of the oldest claim without a volume.
     CLAIMS_OLDEST = "csi_control_plane_claims_oldest_pending_age_seconds", Kind::Gauge, ["driver_name"],
         "Seconds since the oldest pending claim for this driver was created, or got a node if it waits for its first pod.";

@@ -96,7 +96,12 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let per_node = section.node_deployment.enabled;
     let stores = context::Stores {
         claims: wiring.cache_with(if per_node { Fields::SELECTED_NODE } else { Fields::NONE }),
-        volumes: wiring.cache_with(Fields::MIGRATION),
+        volumes: wiring.cache_with(if section.capacity.enabled {
+            // A volume that grows leaves less room.
+            Fields::MIGRATION | Fields::RESIZE
+        } else {
+            Fields::MIGRATION
+        }),
         classes: wiring.cache_with(Fields::MIGRATION),
         attachments: wiring.cache(),
         snapshots: wiring.cache(),

@@ -301,6 +301,7 @@ impl Provisioner {
             stores: CapacityStores {
                 classes: self.stores.classes.clone(),
                 capacities: self.stores.capacities.clone()?,
+                volumes: self.stores.volumes.clone(),
             },
             nodes: nodes?,
             instance: role.instance.clone(),

@@ -15,7 +15,8 @@ pub struct CapacitySection {
     pub enabled: bool,
     /// Whether also for classes that bind immediately, for whose volumes the scheduler does not choose a node.
     pub immediate_binding: bool,
-    /// How often the daemon gets all capacities from the driver. It reacts to changes in the cluster at once.
+    /// How often the daemon gets all capacities from the driver. It reacts to changes in the cluster at once, such as a volume that is
+    /// created, deleted or grown: there it asks at most once a second, and after the last change.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub poll_interval: Duration,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, StorageClass};
+use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, StorageClass};
 use crate::diagnostics::Board;
 use crate::queue::{Activation, Backoff, Cause, WorkQueue, epoch_of};
 use crate::roles::kit::{Memory, Store, TermScope};
@@ -46,6 +46,8 @@ pub struct CapacityStores {
     pub classes: Cache<StorageClass>,
     /// The driver's `CSIStorageCapacity` objects that this provisioner manages, see [`super::scope`].
     pub capacities: Cache<CsiStorageCapacity>,
+    /// Every `PersistentVolume`, those of the driver with their sizes.
+    pub volumes: Cache<PersistentVolume>,
 }
 
 /// Where the segments of the driver's nodes come from.
@@ -148,11 +150,10 @@ impl Shared {
 
     /// These slots have changed: nothing that the driver has answered is kept of one that is not wanted any more.
     pub(super) fn changed(&self, slots: impl IntoIterator<Item = Slot>) {
-        let slots: Vec<Slot> = slots.into_iter().collect();
+        let (slots, now): (Vec<Slot>, _) = (slots.into_iter().collect(), self.cx.scope.clock.now());
         for slot in &slots {
-            if self.index().desired().wants(slot).is_none() {
-                self.memory.change(&slot.to_string(), progress::Memory::unwanted);
-            }
+            let is_wanted = self.index().desired().wants(slot).is_some();
+            self.memory.change(&slot.to_string(), |held| if is_wanted { held.wanted(now) } else { held.unwanted() });
         }
         self.wake(slots, Cause::Changed);
     }

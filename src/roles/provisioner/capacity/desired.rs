@@ -116,6 +116,17 @@ impl Desired {
         self.segments.iter().map(|segment| Slot { class: Arc::clone(&class), segment: Arc::clone(segment) }).collect()
     }
 
+    /// The slots that a volume of the class may take its storage from which does not say where it is. If the driver is in one place
+    /// alone, that is every class there: they may share its storage. Otherwise it is the class in every segment: every class in every
+    /// segment could be thousands of calls for each volume, and the poll comes.
+    pub fn anywhere(&self, class: &str) -> Vec<Slot> {
+        let mut segments = self.segments.iter();
+        match (segments.next(), segments.next()) {
+            (Some(only), None) => self.at(only),
+            _ => self.of_class(class),
+        }
+    }
+
     /// Every class in the segments that a volume of this topology takes its storage from. If a driver gives a volume other keys
     /// than its nodes, these are the segments that contain the volume's, and those within it.
     pub fn touched_by(&self, topology: &[Segment]) -> Vec<Slot> {
@@ -233,5 +244,20 @@ mod tests {
         assert_eq!(touched(&[zone("z1")]), ["fast at rack=A,zone=z1", "fast at rack=B,zone=z1"]);
         assert_eq!(touched(&[zone("z1"), zone("z1")]).len(), 2, "each once");
         assert_eq!(touched(&[zone("z9")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_volume_that_does_not_say_where_it_is_touches_its_class_everywhere_and_all_classes_of_an_only_place() {
+        let mut desired = desired(false);
+        for name in ["fast", "slow"] {
+            desired.class_changed(name, Some(&class(name, WAITS, name)));
+        }
+        assert_eq!(shown(&desired.anywhere("fast")), Vec::<String>::new(), "the driver is nowhere");
+        desired.node_changed("n1", Some(Segment::default()));
+        assert_eq!(shown(&desired.anywhere("fast")), ["fast at everywhere", "slow at everywhere"]);
+        for (node, place) in [("n1", "z1"), ("n2", "z2")] {
+            desired.node_changed(node, Some(zone(place)));
+        }
+        assert_eq!(shown(&desired.anywhere("fast")), ["fast at zone=z1", "fast at zone=z2"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which published capacities may be wrong since the provisioner made or deleted a volume.
+//! Which published capacities may be wrong since a volume was created, could not be, was deleted or has grown.
 //!
 //! The capacity loop takes all invalidations at once. Until then they are a set, so that a thousand volumes of one class need no
 //! more memory than one.
@@ -27,11 +27,13 @@ struct Pending {
 
 /// Capacities to ask the driver for again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Invalid {
+pub enum Invalid {
     /// One class in every segment.
     Class(String),
     /// Every class in these segments.
     Segments(Vec<Segment>),
+    /// Where a volume of this class may be that does not say where it is.
+    Anywhere(String),
 }
 
 impl CapacityInvalidation {
@@ -51,12 +53,7 @@ impl CapacityInvalidation {
         self.add(Invalid::Class(class.to_owned()));
     }
 
-    /// Every class may have another capacity now in these segments. The empty segment is everywhere.
-    pub fn invalidate_segments(&self, segments: &[Segment]) {
-        self.add(Invalid::Segments(segments.to_vec()));
-    }
-
-    fn add(&self, invalid: Invalid) {
+    pub(super) fn add(&self, invalid: Invalid) {
         let Some(pending) = self.0.upgrade() else { return };
         pending.invalid.lock().unwrap_or_else(PoisonError::into_inner).insert(invalid);
         pending.added.notify_one();
@@ -64,6 +61,11 @@ impl CapacityInvalidation {
 }
 
 impl CapacityInvalidationReceiver {
+    /// Another sender.
+    pub(super) fn sender(&self) -> CapacityInvalidation {
+        CapacityInvalidation(Arc::downgrade(&self.0))
+    }
+
     /// Waits for an invalidation, and takes all that there are.
     pub(super) async fn next(&self) -> BTreeSet<Invalid> {
         loop {
@@ -88,7 +90,7 @@ mod tests {
         assert!(receiver.next().now_or_never().is_none());
         for _ in 0..1000 {
             invalidation.invalidate("gold");
-            invalidation.clone().invalidate_segments(&[Segment::default()]);
+            receiver.sender().add(Invalid::Segments(vec![Segment::default()]));
         }
         let both = [Invalid::Class("gold".to_owned()), Invalid::Segments(vec![Segment::default()])];
         assert_eq!(receiver.next().now_or_never(), Some(BTreeSet::from(both)));

@@ -3,10 +3,12 @@
 //! ```text
 //! StorageClass, Node, CSINode ──> desired (P) ─┐
 //! our objects ─────────────────────────────────┼─> index (P) ──> queue of slots ──> policy (P) ──> GetCapacity,
-//! volumes made, refused, deleted               │                                        │          create, patch, delete
-//!   └──> invalidation ─────────────────────────┘                                    diff (P)
+//! PersistentVolumes ──> volumes (P), refusals  │                                        │          create, patch, delete
+//!   └──> invalidation ──> pace (P) ────────────┘                                    diff (P)
 //!
 //! context.rs     what the attempts and the triggers of a term share
+//! volumes.rs     which capacities a change of a volume may have changed: pure
+//! pace.rs        how often a slot is asked for because of volumes: pure
 //! policy.rs      which step comes next: pure
 //! progress.rs    what an attempt has done, and what the term remembers of a slot: pure
 //! reconcile.rs   the reconciler: each step's request or call, and why it may fail
@@ -17,6 +19,7 @@
 //!
 //! - A slot is a value, a class in a segment. It is one key in the queue, with one back-off, for any number of nodes and triggers.
 //! - A change of a Node, a CSINode or a class is acted on at once. The poll is for changes without an event.
+//! - Whoever creates, deletes or grows a volume, the PersistentVolume shows it, and the driver is asked again for its segment.
 //! - If the object already shows the driver's answer, nothing is written. Our own writes wake no slot.
 //! - `GetCapacity` does not get the class parameters that are for the provisioner, and only gets segments of the driver's nodes.
 //! - If the driver has no `GET_CAPACITY`, the status page says so, and the driver is not called. Existing objects stay.
@@ -29,6 +32,7 @@ pub mod index;
 mod invalidation;
 mod labels;
 mod owner;
+pub mod pace;
 pub mod policy;
 pub mod progress;
 mod reconcile;
@@ -38,10 +42,11 @@ mod serve;
 #[cfg(feature = "sandbox")]
 mod tests;
 mod triggers;
+pub mod volumes;
 
 pub use config::CapacitySection;
 pub use context::{CapacityContext, CapacityStores, NodeSegments};
-pub use invalidation::{CapacityInvalidation, CapacityInvalidationReceiver};
+pub use invalidation::{CapacityInvalidation, CapacityInvalidationReceiver, Invalid};
 pub use labels::scope;
 pub use serve::{queue, run};
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -46,6 +47,8 @@ pub enum Answer {
 pub struct Memory {
     /// The driver's last answer, and when it came.
     pub capacity: Option<(Instant, Capacity)>,
+    /// Since when the slot is wanted.
+    wanted: Option<Instant>,
     /// What has failed since.
     pub error: Option<String>,
     /// What the API has answered of objects, by uid, and the watch has not shown yet. `None`: the object is gone.
@@ -86,9 +89,20 @@ impl Memory {
         self.answers.retain(|uid, answer| !has_gone(uid) && !answer.as_ref().is_some_and(is_shown));
     }
 
+    /// The slot is wanted, perhaps since before.
+    pub fn wanted(&mut self, now: Instant) {
+        self.wanted.get_or_insert(now);
+    }
+
     /// The slot is not wanted any more: what the driver has answered for it does not matter.
     pub fn unwanted(&mut self) {
-        (self.capacity, self.error) = (None, None);
+        (self.capacity, self.error, self.wanted) = (None, None, None);
+    }
+
+    /// How long ago the driver has answered, and how long a slot without an answer has been wanted.
+    pub fn age(&self, now: Instant) -> Option<Duration> {
+        let since = self.capacity.map(|(at, _)| at).or(self.wanted)?;
+        Some(now.saturating_duration_since(since))
     }
 
     /// The slot's objects: as the cache shows them, or as the API has answered since. A late watch does not undo our later writes, and what

@@ -20,6 +20,7 @@ use crate::roles::kit::{
 };
 use crate::roles::provisioner::class::is_in_tree;
 use crate::roles::provisioner::parameters::{self, ParameterError};
+use crate::roles::provisioner::{metrics, names};
 
 use super::context::Shared;
 use super::desired::Slot;
@@ -137,6 +138,13 @@ impl Reconcile for Slots {
                 Ok(answer(&written, object, view))
             }
         }
+    }
+
+    fn tell_step(view: &View, _: &Progress, answer: &Answer) -> Vec<Telling> {
+        let (Answer::Capacity(at, _), Some((before, _))) = (answer, &view.memory.capacity) else { return Vec::new() };
+        let driver = view.template.labels.get(names::LABEL_DRIVER_NAME).cloned().unwrap_or_default();
+        let age = at.saturating_duration_since(*before);
+        vec![Telling::Took(&metrics::CAPACITY_REPLACED_AGE, vec![("driver_name", driver)], age)]
     }
 
     fn apply(memory: &mut Memory, progress: &mut Progress, answer: Answer) {

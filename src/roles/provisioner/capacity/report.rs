@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::diagnostics::{Cell, Column, Registered, Table};
 use crate::roles::provisioner::{NAME, metrics};
 use crate::telemetry::Meter;
@@ -14,6 +16,8 @@ use super::progress::Memory;
 
 /// The pause between two updates of the metrics.
 const COUNT_PAUSE: Duration = Duration::from_secs(1);
+/// How long the update after that waits for a change, because the capacities age without one. As often as Prometheus scrapes, or more often.
+const AGE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The status page's table.
 pub(super) const TABLE: Table = Table {
@@ -63,36 +67,50 @@ pub(super) fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Se
     cx.board.table(NAME, &TABLE, move || vec![nothing.iter().cloned().chain([reason().into()]).collect()])
 }
 
-/// Updates the metrics after changes, at most once per [`COUNT_PAUSE`].
+/// Updates the metrics after changes, at most once per [`COUNT_PAUSE`], and without one after [`AGE_PAUSE`].
 pub(super) async fn update_gauges(shared: Arc<Shared>) {
-    let gauges = Gauges(shared.cx.scope.meter.clone());
+    let scope = &shared.cx.scope;
+    let gauges = Gauges { meter: scope.meter.clone(), driver: scope.driver_name.clone() };
     loop {
         let counts = shared.index().counts();
-        gauges.set(counts);
+        gauges.set(counts, oldest(&shared, scope.clock.now()));
         tokio::time::sleep(COUNT_PAUSE).await;
-        shared.counts_changed.notified().await;
+        // Either is a reason to go on.
+        let _ = tokio::time::timeout(AGE_PAUSE, shared.counts_changed.notified()).await;
     }
 }
 
+/// The age of the oldest capacity of a wanted slot.
+fn oldest(shared: &Shared, now: Instant) -> Duration {
+    let slots: Vec<Slot> = shared.index().desired().all().collect();
+    let ages = slots.iter().filter_map(|slot| shared.memory.read(&slot.to_string(), |held| held.age(now)));
+    ages.max().unwrap_or_default()
+}
+
 /// The metrics of one term. They are zero after it: another replica leads then, and shows its own.
-struct Gauges(Meter);
+struct Gauges {
+    meter: Meter,
+    driver: String,
+}
 
 impl Gauges {
     #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
-    fn set(&self, counts: Counts) {
+    fn set(&self, counts: Counts, oldest: Duration) {
+        let labels = [("driver_name", self.driver.as_str())];
+        self.meter.gauge(&metrics::CAPACITY_OLDEST, &labels).set(oldest.as_secs_f64());
         for (gauge, count) in [
             (&metrics::CAPACITY_GOAL, counts.goal),
             (&metrics::CAPACITY_CURRENT, counts.current),
             (&metrics::CAPACITY_OBSOLETE, counts.obsolete),
         ] {
-            self.0.gauge(gauge, &[]).set(count as f64);
+            self.meter.gauge(gauge, &[]).set(count as f64);
         }
     }
 }
 
 impl Drop for Gauges {
     fn drop(&mut self) {
-        self.set(Counts::default());
+        self.set(Counts::default(), Duration::ZERO);
     }
 }
 

@@ -57,6 +57,8 @@ pub async fn run(cx: CapacityContext, invalidations: CapacityInvalidationReceive
     let prepare = async {
         cx.stores.classes.synced().await;
         cx.nodes.synced().await;
+        // The volumes that are there when the term begins are no news.
+        cx.stores.volumes.synced().await;
         // The cache of a new leader may lack what the leader before has created. Without it, everything would be created twice.
         cx.stores.capacities.relisted().await;
         find_owner(&cx).await
@@ -88,7 +90,7 @@ async fn serve(
     controllers.drive(&cx.queue, "Capacity to ask for", subject, Slots(Arc::clone(&shared)));
     let shown = Arc::clone(&shared);
     controllers.show_table(&TABLE, move || report::rows(&shown));
-    triggers::follow(&mut controllers, &shared);
+    triggers::follow(&mut controllers, &shared, &invalidations);
     controllers.task("capacity.poll", triggers::poll(Arc::clone(&shared)));
     controllers.task("capacity.invalidations", triggers::take_invalidations(Arc::clone(&shared), invalidations));
     controllers.task("capacity.counts", update_gauges(Arc::clone(&shared)));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node};
+use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Fields, Node, WatchHandle};
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::election::Term;
@@ -17,7 +17,6 @@ use crate::proto::plugin_capability::service;
 use crate::queue::Backoff;
 use crate::roles::RoleContext;
 use crate::roles::kit::TermScope;
-use crate::roles::provisioner::topology::Segment;
 use crate::sandbox::api::faults::Matching;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
@@ -25,6 +24,7 @@ use crate::sandbox::testbed::harness::RoleHarness;
 use crate::telemetry::Meter;
 
 mod faults;
+mod fresh;
 mod questions;
 mod races;
 
@@ -80,6 +80,7 @@ struct World {
     meter: Meter,
     capacity: CapacityInvalidation,
     api: crate::cluster::Api,
+    _volumes: WatchHandle,
     nodes: Cache<Node>,
     csi_nodes: Cache<CsiNode>,
     stop: CancellationToken,
@@ -112,13 +113,14 @@ impl World {
         let (role, caches, stop) = (&harness.context, &harness.caches, CancellationToken::new());
         let term = term(&stop, role.clock);
         let (nodes, csi_nodes) = (caches.want(), caches.want());
+        let (volumes, watched) = caches.watch_with(Fields::RESIZE | Fields::MIGRATION);
         let backoff = Backoff { initial: BACKOFF, max: Duration::from_secs(300) };
         let cx = CapacityContext {
             scope: TermScope::new("provisioner", role, &term),
             queue: queue(role, &section, backoff),
             section,
             backoff,
-            stores: CapacityStores { classes: caches.want(), capacities: caches.want_in(scope(false)) },
+            stores: CapacityStores { classes: caches.want(), capacities: caches.want_in(scope(false)), volumes },
             nodes: NodeSegments::Cluster { nodes: Cache::clone(&nodes), csi_nodes: Cache::clone(&csi_nodes) },
             instance: role.instance.clone(),
             board: role.board.clone(),
@@ -127,7 +129,7 @@ impl World {
         let (capacity, receiver) = CapacityInvalidation::new();
         harness.tasks.spawn_fallible("capacity", run(cx, receiver));
         let RoleHarness { testbed, context: RoleContext { api, board, meter, .. }, tasks, .. } = harness;
-        Self { testbed, board, meter, capacity, api, nodes, csi_nodes, stop, _tasks: tasks }
+        Self { testbed, board, meter, capacity, api, _volumes: watched, nodes, csi_nodes, stop, _tasks: tasks }
     }
 
     /// Adds a node at a zone, with the driver on it.
@@ -284,31 +286,6 @@ async fn s0_one_event_of_a_class_asks_once_per_segment() {
     world.until("its object", |world| world.told().len() == 1).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!((world.asked(), world.writes()), (1, [1, 0, 0]));
-    world.tear_down().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn volumes_that_are_made_or_deleted_refresh_their_segment_but_not_for_each() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.add_node("n2", Some("z2"));
-    world.until("both", |world| world.told().len() == 2).await;
-    let asked = world.asked();
-    world.testbed.driver.change_profile(|profile| profile.capacity = 5 * GIB);
-    let zone = [Segment::new([("zone", "z1")])];
-    for _ in 0..100 {
-        world.capacity.invalidate_segments(&zone);
-    }
-    world.until("less room", |world| world.told()[0] == at("fast", "z1", "5Gi")).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(world.asked() - asked <= 2, "{} calls", world.asked() - asked);
-    assert_eq!(world.told()[1], at("fast", "z2", "10Ti"), "nobody looked there");
-    world.capacity.invalidate("fast");
-    world.until("all of the class", |world| world.told()[1] == at("fast", "z2", "5Gi")).await;
-    world.capacity.invalidate_segments(&zone);
-    world.capacity.invalidate("unknown");
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(world.writes(), [2, 2, 0]);
     world.tear_down().await;
 }
 

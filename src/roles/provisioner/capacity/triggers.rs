@@ -1,7 +1,7 @@
 //! What adds slots to the queue: changes of the cluster, invalidations, and the poll.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::cluster::{Change, CsiStorageCapacity, Object};
 use crate::queue::Cause;
@@ -10,15 +10,19 @@ use crate::roles::kit::Controllers;
 use super::context::{NodeSegments, Shared};
 use super::desired::Slot;
 use super::invalidation::{CapacityInvalidationReceiver, Invalid};
+use super::pace::Pace;
+use super::volumes;
 
 /// Each poll comes later than configured by up to this share, so that the daemons of a cluster's nodes do not all ask at once.
 const POLL_JITTER: f64 = 0.1;
-/// The pause between two rounds of invalidations: a thousand new volumes of one class ask the driver once a second.
-const INVALIDATION_PAUSE: Duration = Duration::from_secs(1);
 
 /// Follows the caches. Each one first replays what it holds, and the objects come last: before the classes and the nodes are
 /// known, every object seems obsolete.
-pub(super) fn follow(controllers: &mut Controllers, shared: &Arc<Shared>) {
+pub(super) fn follow(
+    controllers: &mut Controllers,
+    shared: &Arc<Shared>,
+    invalidations: &CapacityInvalidationReceiver,
+) {
     let stores = &shared.cx.stores;
     controllers.on(&stores.classes, {
         let shared = Arc::clone(shared);
@@ -39,6 +43,12 @@ pub(super) fn follow(controllers: &mut Controllers, shared: &Arc<Shared>) {
             shared.changed(slots);
         }
     }
+    let (invalidation, driver) = (invalidations.sender(), shared.cx.scope.driver_name.clone());
+    controllers.on(&stores.volumes, move |change| {
+        for invalid in volumes::invalid_after(change, &driver) {
+            invalidation.add(invalid);
+        }
+    });
     controllers.follow(&shared.capacities);
     controllers.on_store(&shared.capacities, {
         let shared = Arc::clone(shared);
@@ -81,22 +91,32 @@ pub(super) async fn poll(shared: Arc<Shared>) {
     }
 }
 
-/// Adds the slots whose capacity the provisioner has changed by making or deleting volumes.
+/// Adds the slots whose capacity volumes have changed, each at its [`Pace`]. The cause is not `Changed`, because such a cause is over when
+/// an attempt looks at its view again, and what changes while the driver is asked may not be in its answer; and because it would end
+/// the back-off, so that a driver that fails would be asked once a second while volumes come and go.
 pub(super) async fn take_invalidations(shared: Arc<Shared>, receiver: CapacityInvalidationReceiver) {
+    let mut pace = Pace::default();
     loop {
-        let invalid = receiver.next().await;
-        let mut slots: Vec<Slot> = {
+        let turn = pace.next();
+        let next_turn = async {
+            if let Some(at) = turn { tokio::time::sleep_until(at).await } else { std::future::pending().await }
+        };
+        let invalid = tokio::select! {
+            biased;
+            invalid = receiver.next() => invalid,
+            () = next_turn => BTreeSet::new(),
+        };
+        let slots: Vec<Slot> = {
             let index = shared.index();
             let desired = index.desired();
             let slots_of = |invalid: &Invalid| match invalid {
                 Invalid::Class(class) => desired.of_class(class),
                 Invalid::Segments(segments) => desired.touched_by(segments),
+                Invalid::Anywhere(class) => desired.anywhere(class),
             };
             invalid.iter().flat_map(slots_of).filter(|slot| desired.wants(slot).is_some()).collect()
         };
-        slots.sort_unstable();
-        slots.dedup();
-        shared.wake(slots, Cause::Changed);
-        tokio::time::sleep(INVALIDATION_PAUSE).await;
+        pace.add(slots);
+        shared.wake(pace.take(shared.cx.scope.clock.now()), Cause::Resync);
     }
 }

@@ -25,7 +25,6 @@ use super::error::{
 };
 use super::finality::Finality;
 use super::observe::{Look, Seen};
-use super::phase::Phase;
 use super::progress::Progress;
 use super::report;
 use super::request::RequestError;
@@ -143,14 +142,8 @@ impl<'a> Act<'a, '_> {
 
     /// The PersistentVolume exists.
     fn settle(&self) -> Happened {
-        let (cx, known, claim) = (self.cx, &self.progress.known, &self.seen.claim);
+        let (cx, claim) = (self.cx, &self.seen.claim);
         cx.sources_may_be_free(claim);
-        if let Phase::Stored { success: Some(success), .. } = known.phase() {
-            match success.volume.affinity.as_deref() {
-                Some(segments) => cx.capacity.invalidate_segments(segments),
-                None => cx.capacity.invalidate(report::class(self.seen, known)),
-            }
-        }
         let is_burst = cx.claims.journal.requests() > BURST;
         let is_shown = claim.volume_name.is_some()
             || (self.progress.seen.is_none() && self.look().place(claim) == NameStatus::Ours);

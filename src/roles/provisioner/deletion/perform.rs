@@ -6,13 +6,12 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use crate::cluster::patch::{self, MetaChange, Patch};
-use crate::cluster::{PersistentVolume, Reach, SecretRef};
+use crate::cluster::{PersistentVolume, SecretRef};
 use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::roles::kit::{Confirmed, Io, Op, Part, Secret};
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::DeletionSecret;
-use crate::roles::provisioner::topology::Segment;
 
 use super::error::{DeleteReason, FORGET, PROTECT, RELEASE, REMOVE, secret_failed};
 use super::policy::{LONG_IN_QUEUE, Step, View};
@@ -52,7 +51,7 @@ pub(super) async fn perform(
             Confirmed::NotFound | Confirmed::Replaced => Ok(Answer::NotFound),
         },
         Step::ReadSecret(place) => read_secret(cx, place, view, io).await,
-        Step::Delete(handle) => delete(cx, handle, view, progress, io).await,
+        Step::Delete(handle) => delete(handle, view, progress, io).await,
         Step::Forget => {
             io.wait(cx.forgotten(volume)).await?.map_err(|error| FORGET.failed(error))?;
             Ok(Answer::Nothing)
@@ -79,13 +78,7 @@ async fn read_secret(cx: &Context, place: SecretRef, view: &View, io: &Verbs<'_>
     Ok(Answer::SecretRead { place, secret, waited })
 }
 
-async fn delete(
-    cx: &Context,
-    handle: String,
-    view: &View,
-    progress: &Progress,
-    io: &Verbs<'_>,
-) -> Result<Answer, Stop> {
+async fn delete(handle: String, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
     let secret = match &view.secret {
         Ok(DeletionSecret::At(_)) => progress.secret.as_ref(),
         Ok(DeletionSecret::Unknown(why)) => {
@@ -99,19 +92,7 @@ async fn delete(
     let is_migrated = view.volume.spec.in_tree.is_some();
     io.call(async move |driver| driver.for_migrated(is_migrated).delete_volume(request).await).await?;
     info!(volume = handle, "deleted the volume");
-    cx.capacity.invalidate_segments(&segments_of(&view.volume));
     Ok(Answer::Deleted)
-}
-
-/// Where the volume was, so that the driver is asked for its capacity there again.
-fn segments_of(volume: &PersistentVolume) -> Vec<Segment> {
-    // We never write a term with several values for one key.
-    let segment = |term: &Reach| {
-        let inside = term.match_expressions.iter().filter(|requirement| requirement.operator == "In");
-        Segment::new(inside.filter_map(|one| Some((one.key.to_string(), one.values.first()?.to_string()))))
-    };
-    let segments: Vec<Segment> = volume.spec.node_affinity.iter().map(segment).collect();
-    if segments.is_empty() { vec![Segment::default()] } else { segments }
 }
 
 async fn write(cx: &Context, view: &View, patch: Option<Patch>, op: Op, io: &Verbs<'_>) -> Result<Answer, Stop> {
