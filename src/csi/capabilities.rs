@@ -154,6 +154,25 @@ impl Capabilities {
     }
 }
 
+#[cfg(test)]
+impl Capabilities {
+    /// A driver that offers these.
+    pub(crate) fn offering(services: &[PluginService], rpcs: &[ControllerRpc]) -> Self {
+        use crate::proto::{ControllerServiceCapability, PluginCapability};
+        let service = |it: &PluginService| {
+            let r#type = Some(plugin_capability::Type::Service(plugin_capability::Service { r#type: *it as i32 }));
+            PluginCapability { r#type }
+        };
+        let rpc = |it: &ControllerRpc| {
+            let rpc = controller_service_capability::Rpc { r#type: *it as i32 };
+            ControllerServiceCapability { r#type: Some(controller_service_capability::Type::Rpc(rpc)) }
+        };
+        let plugin = GetPluginCapabilitiesResponse { capabilities: services.iter().map(service).collect() };
+        let controller = ControllerGetCapabilitiesResponse { capabilities: rpcs.iter().map(rpc).collect() };
+        Self::from_responses(&plugin, Some(&controller))
+    }
+}
+
 fn named(prefix: &str, number: i32, name: Option<&'static str>) -> String {
     match name {
         Some(name) if number != 0 => format!("{prefix}{name}"),

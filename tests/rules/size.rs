@@ -42,6 +42,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(4, "an outage is told as a value"),
             Growth(65, "a search finds the claim of an object"),
             Growth(3, "only a client of the API gives a cache its answer"),
+            Growth(41, "a CSIDriver has all fields that a role depends on"),
         ],
     ),
     (

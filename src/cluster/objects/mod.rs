@@ -52,7 +52,7 @@ pub use claim::{ClaimSpec, ClaimStatus, DataSource, PersistentVolumeClaim, sourc
 pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass};
 pub use config_map::{ConfigMap, ConfigMapMeta};
 pub use content::{ContentStatus, SnapshotError, VolumeSnapshotClass, VolumeSnapshotContent};
-pub use driver::CsiDriver;
+pub use driver::{CsiDriver, CsiDriverSpec};
 pub use event::ToldEvent;
 pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::full_meta;
 use crate::cluster::managers::Managers;
 use crate::cluster::objects::{
-    AttachedVolume, Cached, ClaimHealth, CsiDriver, Fields, HealthCondition, NodeState, Object, PersistentVolumeClaim,
-    ToldEvent, VolumeAttachment,
+    AttachedVolume, Cached, ClaimHealth, CsiDriver, CsiDriverSpec, Fields, HealthCondition, NodeState, Object,
+    PersistentVolumeClaim, ToldEvent, VolumeAttachment,
 };
 
 fn read<K: Cached>(object: &Value, fields: Fields) -> K {
@@ -180,16 +180,32 @@ fn a_claim_with_a_volume_tells_the_health_that_it_was_given() {
 }
 
 #[test]
-fn our_driver_tells_whether_its_volumes_are_attached() {
-    let attached = |name: &str, spec: &Value| -> CsiDriver {
+fn our_driver_tells_the_cluster_what_it_needs_and_what_is_unset_is_the_servers_default() {
+    let held = |name: &str, spec: &Value| -> CsiDriver {
         read(&json!({ "metadata": full_meta(name), "spec": spec }), Fields::NONE)
     };
-    assert!(!attached("demo", &json!({ "attachRequired": false, "podInfoOnMount": true })).attach_required);
-    for spec in [json!({}), json!(null), json!({ "attachRequired": null }), json!({ "attachRequired": true })] {
-        assert!(attached("demo", &spec).attach_required, "{spec}");
+    let unset = CsiDriverSpec::default();
+    let (both, inline) = (json!(["Persistent", "Ephemeral"]), json!(["Ephemeral", "OfTomorrow"]));
+    for (spec, expected) in [
+        (json!({}), unset.clone()),
+        (json!(null), unset.clone()),
+        (json!({ "attachRequired": null, "volumeLifecycleModes": null, "storageCapacity": null }), unset.clone()),
+        (json!({ "attachRequired": true, "volumeLifecycleModes": [], "fsGroupPolicy": "File" }), unset.clone()),
+        (json!({ "attachRequired": false }), CsiDriverSpec { attach_required: false, ..unset.clone() }),
+        (json!({ "podInfoOnMount": true }), CsiDriverSpec { pod_info: true, ..unset.clone() }),
+        (json!({ "storageCapacity": true }), CsiDriverSpec { storage_capacity: true, ..unset.clone() }),
+        (json!({ "volumeLifecycleModes": both }), CsiDriverSpec { ephemeral: true, ..unset.clone() }),
+        (
+            json!({ "volumeLifecycleModes": inline }),
+            CsiDriverSpec { persistent: false, ephemeral: true, ..unset.clone() },
+        ),
+        (json!({ "nodeAllocatableUpdatePeriodSeconds": 10 }), CsiDriverSpec { updates_limit: true, ..unset.clone() }),
+    ] {
+        assert_eq!(held("demo", &spec).spec, expected, "{spec}");
+        let foreign = held("other", &spec);
+        assert_eq!(foreign.spec, unset, "{spec}");
+        assert!(foreign.metadata.annotations.is_none() && foreign.metadata.labels.is_none());
     }
-    let foreign = attached("other", &json!({ "attachRequired": false }));
-    assert!(foreign.attach_required && foreign.metadata.annotations.is_none() && foreign.metadata.labels.is_none());
     assert_eq!(<CsiDriver as Object>::Kind::url_path(&(), None), "/apis/storage.k8s.io/v1/csidrivers");
 }
 

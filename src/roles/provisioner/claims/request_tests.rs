@@ -4,10 +4,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::SmolStr;
 use crate::cluster::quantity::QuantityError;
-use crate::proto::{
-    ControllerGetCapabilitiesResponse, ControllerServiceCapability, GetPluginCapabilitiesResponse, PluginCapability,
-    controller_service_capability, plugin_capability,
-};
+use crate::csi::PluginService;
 use crate::roles::provisioner::claims::finality::Finality;
 use crate::roles::provisioner::fixtures::{DRIVER, claim, class, map, merged, request, rules};
 use crate::roles::provisioner::parameters::ParameterError;
@@ -218,21 +215,6 @@ fn only_a_single_mode_for_readers_on_request_is_read_only() {
     }
 }
 
-fn offering(services: &[i32], rpcs: &[ControllerRpc]) -> Capabilities {
-    let service = |kind: &i32| PluginCapability {
-        r#type: Some(plugin_capability::Type::Service(plugin_capability::Service { r#type: *kind })),
-    };
-    let rpc = |kind: &ControllerRpc| ControllerServiceCapability {
-        r#type: Some(controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
-            r#type: *kind as i32,
-        })),
-    };
-    Capabilities::from_responses(
-        &GetPluginCapabilitiesResponse { capabilities: services.iter().map(service).collect() },
-        Some(&ControllerGetCapabilitiesResponse { capabilities: rpcs.iter().map(rpc).collect() }),
-    )
-}
-
 /// The gate `VolumeAttributesClass` off, as in csi-provisioner: no class is looked for, nothing of it is sent or stored.
 #[test]
 fn a_class_of_attributes_is_ignored_where_the_configuration_says_so() {
@@ -268,14 +250,31 @@ fn each_request_needs_its_capabilities_and_says_what_for() {
         (json!({"spec": {"volumeAttributesClassName": ""}}), &Source::None, rules(), &[CreateDeleteVolume]),
     ] {
         let of = claim(of);
-        assert_eq!(check_capabilities(&rules, &offering(&[1], needed), &of, source), Ok(()));
+        assert_eq!(
+            check_capabilities(
+                &rules,
+                &Capabilities::offering(&[PluginService::ControllerService], needed),
+                &of,
+                source
+            ),
+            Ok(())
+        );
         for lacking in needed {
             let others: Vec<_> = needed.iter().filter(|one| *one != lacking).copied().collect();
-            let error = check_capabilities(&rules, &offering(&[1], &others), &of, source).unwrap_err();
+            let error = check_capabilities(
+                &rules,
+                &Capabilities::offering(&[PluginService::ControllerService], &others),
+                &of,
+                source,
+            )
+            .unwrap_err();
             assert!(error.to_string().contains(lacking.as_str_name()), "{error}");
             assert_eq!(error.finality(), Finality::Finished);
         }
-        assert!(check_capabilities(&rules, &offering(&[], needed), &of, source).is_err(), "no controller");
+        assert!(
+            check_capabilities(&rules, &Capabilities::offering(&[], needed), &of, source).is_err(),
+            "no controller"
+        );
     }
 }
 
