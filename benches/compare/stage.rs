@@ -44,7 +44,7 @@ rules:
   - { apiGroups: [""], resources: [persistentvolumeclaims/status], verbs: [patch] }
   - { apiGroups: [""], resources: [nodes, pods, secrets], verbs: [get, list, watch] }
   - { apiGroups: [""], resources: [events], verbs: [get, list, watch, create, update, patch] }
-  - { apiGroups: [storage.k8s.io], resources: [csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
+  - { apiGroups: [storage.k8s.io], resources: [csidrivers, csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch] }
   - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotclasses], verbs: [get, list, watch] }

@@ -22,9 +22,10 @@ use crate::csi::{Driver, DriverState};
 use crate::diagnostics::Board;
 use crate::election::{Elector, Gate, LeaseSettings, Term};
 use crate::process::{Clock, ErrorChain, TaskEnd};
-use crate::roles::{ROLES, Role, RoleContext};
+use crate::roles::{Expectation, ROLES, Role, RoleContext};
 use crate::telemetry::{Meter, names};
 
+use super::driver_object::DriverObject;
 use super::role_states::{Phase, RoleStates};
 use super::serving::{Serving, Span};
 
@@ -38,6 +39,8 @@ pub(super) struct ActiveRole {
     pub(super) role: Box<dyn Role>,
     /// When one of these roles is added or removed, this role must be loaded again.
     pub(super) depends_on: BTreeSet<&'static str>,
+    /// What it expects of the driver's `CSIDriver` object.
+    pub(super) expectation: Option<Expectation>,
     /// Its caches, kept until its last work in flight has ended.
     pub(super) _watches: Vec<WatchHandle>,
 }
@@ -53,6 +56,7 @@ pub(super) struct LeaseGroup {
     pub(super) roles: watch::Receiver<ActiveRoles>,
     pub(super) states: RoleStates,
     pub(super) leases: super::board::Leases,
+    pub(super) driver_object: DriverObject,
     /// The context but for the driver, which each Lease group takes as it is.
     pub(super) context: RoleContext,
     pub(super) stop: CancellationToken,
@@ -186,7 +190,17 @@ impl LeaseGroup {
         let Self { states, context: RoleContext { board, meter, clock, .. }, .. } = self;
         let serving = Serving { states, board, meter, clock: *clock };
         let serve = || active.role.serve(&context, term.clone()).instrument(info_span!("role", role = active.name));
-        serving.until_over(active.name, term, serve).await;
+        let told = async {
+            match &active.expectation {
+                Some(expectation) => self.driver_object.tell(active.name, expectation, &context, term).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = serving.until_over(active.name, term, serve) => {}
+            () = told => {}
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::roles::{Instance, RoleContext};
 use crate::telemetry::names;
 
 use super::board::StatusSource;
+use super::driver_object::DriverObject;
 use super::lease_group::{ActiveRole, ActiveRoles, LeaseGroup, count_task_failure};
 use super::plan::LoadedRole;
 use super::reload::Dependencies;
@@ -37,6 +38,7 @@ pub(super) struct LeaseGroups {
     leases: LeaseFactory,
     status: StatusSource,
     context: RoleContext,
+    driver_object: DriverObject,
     election: kube::Client,
     stop: CancellationToken,
     roles: BTreeMap<&'static str, (Key, Arc<ActiveRole>)>,
@@ -66,7 +68,8 @@ impl LeaseGroups {
         let (tasks, ends) = Tasks::new(SCOPE);
         context.board.tasks(tasks.view()).forever();
         let (roles, running, known) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { leases, status, context, election, stop, roles, running, known, tasks, ends }
+        let driver_object = DriverObject::on(&context);
+        Self { leases, status, context, driver_object, election, stop, roles, running, known, tasks, ends }
     }
 
     /// The roles that each role depends on.
@@ -174,6 +177,7 @@ impl LeaseGroups {
             roles: slots,
             states: self.status.states.clone(),
             leases: self.status.leases.clone(),
+            driver_object: self.driver_object.clone(),
             context: self.context.clone(),
             stop: stop.clone(),
         };

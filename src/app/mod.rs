@@ -8,6 +8,7 @@
 //! ```
 
 mod board;
+mod driver_object;
 mod environment;
 mod lease_group;
 mod lease_groups;

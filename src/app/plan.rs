@@ -11,7 +11,7 @@ use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::process::wrap;
-use crate::roles::{Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring};
+use crate::roles::{Expectation, Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring};
 
 use super::lease_group::ActiveRole;
 use super::local_roles::LoadedLocal;
@@ -106,13 +106,15 @@ pub(super) fn load_one(name: &str, sections: &Sections, caches: &Caches) -> Resu
     let Some(cluster) = registration.cluster() else { return Ok(None) };
     let mut wiring = Wiring::new(caches).hosting(sections.keys().copied());
     let role = (cluster.load)(section, &mut wiring).map_err(|source| LoadError { role: registration.name, source })?;
-    let Wired { rules, rules_of_driver, watches, depends_on } = wiring.into_wired();
+    let Wired { rules, rules_of_driver, watches, depends_on, expectation } = wiring.into_wired();
     let lease = (cluster.lease)(section);
     // A role that usually has a Lease but has none here works for its own node, and needs other rights.
     let usually = (cluster.lease)(&Value::Null);
     let is_per_node = matches!((lease, usually), (LeasePolicy::None, LeasePolicy::Sidecar(_)));
     let label = format!("{}{}", registration.name, if is_per_node { PER_NODE } else { "" });
-    let active = ActiveRole { name: registration.name, role, depends_on, _watches: watches };
+    // Of all nodes' daemons, none is the one to write an Event on the driver's object.
+    let expectation = if is_per_node { expectation.map(Expectation::without_events) } else { expectation };
+    let active = ActiveRole { name: registration.name, role, depends_on, expectation, _watches: watches };
     Ok(Some(LoadedRole { lease, active, rules, rules_of_driver, label }))
 }
 
@@ -290,6 +292,21 @@ mod tests {
         let on_nodes = names_for("{provisioner: {nodeDeployment: {enabled: true}}}");
         assert_eq!(on_nodes, ["csi-control-plane:demo:provisioner.per-node"; 2]);
         assert_eq!(names_for("{provisioner: {}}"), ["csi-control-plane:demo:provisioner"; 2]);
+    }
+
+    #[test]
+    fn the_daemons_of_nodes_write_no_event_on_the_drivers_object() {
+        let writes = |role: &str| {
+            let roles = load(&loaded(&format!("roles: {{{role}}}")).roles, &Caches::new()).unwrap();
+            roles[0].active.expectation.as_ref().map(Expectation::has_events)
+        };
+        assert_eq!(writes("attacher: {}"), Some(true));
+        assert_eq!(writes("attacher: {events: none}"), Some(false), "the right is missing, too");
+        assert_eq!(writes("provisioner: {}"), Some(true));
+        assert_eq!(writes("provisioner: {nodeDeployment: {enabled: true}}"), Some(false));
+        for role in ["resizer: {}", "snapshotter: {}", "reconciler: {}"] {
+            assert_eq!(writes(role), None, "no field of the object is about it: {role}");
+        }
     }
 
     #[test]

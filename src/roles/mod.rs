@@ -10,6 +10,7 @@ pub mod attacher;
 #[path = "burst_tests.rs"]
 mod burst;
 pub mod csi_attacher;
+pub mod driver_object;
 pub mod kit;
 pub mod liveness;
 pub mod metrics;
@@ -24,6 +25,7 @@ pub mod wiring;
 
 use crate::config::RoleSection;
 
+pub use driver_object::{Expectation, Misfit, Misfits, Severity};
 pub use role::{
     ClusterOnRequest, ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRegistration, LocalRole,
     Reader, Registration, Role, RoleContext, RoleError, SandboxDriver, SandboxNode,

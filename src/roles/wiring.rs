@@ -6,7 +6,12 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, Cached, Caches, Fields, Need, Viewpoint, WatchHandle, WatchScope};
+use crate::cluster::{
+    Cache, Cached, Caches, CsiDriver, CsiDriverSpec, Fields, Need, Viewpoint, WatchHandle, WatchScope,
+};
+use crate::csi::Capabilities;
+
+use super::driver_object::{Expectation, Misfit};
 
 /// Collects the declarations of a role before it starts.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct Wired {
     pub watches: Vec<WatchHandle>,
     /// The roles whose presence it checked. When one of them is added or removed, this role must be loaded again.
     pub depends_on: BTreeSet<&'static str>,
+    /// What it expects of the driver's `CSIDriver` object.
+    pub expectation: Option<Expectation>,
 }
 
 impl<'a> Wiring<'a> {
@@ -113,6 +120,18 @@ impl<'a> Wiring<'a> {
     /// Declares rights on objects that are named after the driver.
     pub fn needs_of(&mut self, rules: RulesOf) {
         self.wired.rules_of_driver.push(rules);
+    }
+
+    /// Declares what of the driver's `CSIDriver` object does not fit the role: `judge` picks it from `known`. `events`: whether Events
+    /// on the object say so, too.
+    pub fn expects(
+        &mut self,
+        known: &'static [&'static Misfit],
+        judge: impl Fn(&CsiDriverSpec, Option<&Capabilities>) -> Vec<&'static Misfit> + Send + Sync + 'static,
+        events: bool,
+    ) {
+        let objects = self.cache_for_feature::<CsiDriver>();
+        self.wired.expectation = Some(Expectation::new(objects, known, judge, events));
     }
 
     /// What was asked for.

@@ -157,6 +157,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     testbed.install_groups();
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for, a snapshot gets its content.
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
+    Demo::announce(&testbed.api, &backend)?;
     let daemon = testbed.start_at(door, demo::DAEMON, &yaml, ADMIN_TOKEN.to_owned(), dial)?;
     if let Some(address) = daemon.diagnostics {
         narrator.say(format_args!("status page      http://{address}/"));

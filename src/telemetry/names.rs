@@ -180,6 +180,9 @@ metrics! {
     CACHE_WATCH_ERRORS = "csi_control_plane_cache_watch_errors_total", Kind::Counter, ["kind"], "Lists and watches of a kind that failed.";
     /// Whether the driver answers.
     DRIVER_READY = "csi_control_plane_driver_ready", Kind::Gauge, ["driver_name"], "1 while the driver is connected and ready.";
+    /// What of the driver's object does not fit.
+    DRIVER_OBJECT_MISFIT = "csi_control_plane_driver_object_misfit", Kind::Gauge, ["driver_name", "misfit", "severity"],
+        "1 while the driver's CSIDriver object does not fit what is served here: a fault stops something, a hint costs something. Set only by who leads.";
     /// Connections made.
     DRIVER_CONNECTIONS = "csi_control_plane_driver_connections_total", Kind::Counter, [], "Connections made to the driver's socket.";
     /// Role state.

@@ -236,7 +236,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten. And a pod of the node plugin.
-const WELL: [(&str, &str); 26] = [
+const WELL: [(&str, &str); 28] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -264,10 +264,19 @@ const WELL: [(&str, &str); 26] = [
     ("csi_control_plane_driver_healthy{NODE}", "1+0x180"),
     ("csi_control_plane_driver_healthy{POD0}", "1+0x180"),
     ("csi_control_plane_registrar_registered{NODE}", "1+0x180"),
+    // What costs something fires nothing.
+    (
+        "csi_control_plane_driver_object_misfit{driver_name=\"d\",misfit=\"attach_not_needed\",severity=\"hint\",POD0}",
+        "1+0x180",
+    ),
+    (
+        "csi_control_plane_driver_object_misfit{driver_name=\"d\",misfit=\"object_missing\",severity=\"fault\",POD0}",
+        "0+0x180",
+    ),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 32] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 33] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -282,6 +291,7 @@ const TROUBLE: [(&str, &[(&str, &str)]); 32] = [
     ("CsiControlPlaneDriverDown", &[(WELL[5].0, "_x180")]),
     ("CsiControlPlaneDriverUnhealthy", &[(WELL[23].0, "1+0x75 0+0x105")]),
     ("CsiControlPlaneDriverNotRegistered", &[(WELL[25].0, "1+0x75 0+0x105")]),
+    ("CsiControlPlaneDriverObjectMisfit", &[(WELL[27].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneBacklog", &[(WELL[6].0, "30+0x75 1000+60x105")]),
     ("CsiControlPlaneAttachFailing", &[(WELL[7].0, "0+0x75 2+0x105")]),
     (

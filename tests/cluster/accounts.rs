@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// What the rights of daemons are about.
-const RESOURCES: [(&str, &str); 27] = [
+const RESOURCES: [(&str, &str); 28] = [
     ("", "configmaps"),
     ("", "events"),
     ("", "nodes"),
@@ -35,6 +35,7 @@ const RESOURCES: [(&str, &str); 27] = [
     ("snapshot.storage.k8s.io", "volumesnapshotcontents"),
     ("snapshot.storage.k8s.io", "volumesnapshotcontents/status"),
     ("snapshot.storage.k8s.io", "volumesnapshots"),
+    ("storage.k8s.io", "csidrivers"),
     ("storage.k8s.io", "csinodes"),
     ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "storageclasses"),

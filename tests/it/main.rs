@@ -8,6 +8,7 @@
 //! | [`deadlines`] | the deadlines of calls to the driver, of all roles and of one |
 //! | [`drift`] | attachments that the driver lost or created outside Kubernetes |
 //! | [`driver`] | a driver that is late, dies, comes back, or comes back as less |
+//! | [`driver_object`] | the driver's `CSIDriver` object, and what of it does not fit |
 //! | [`errors`] | status, Events, status page and metrics of failures; back-off |
 //! | [`examples`] | the files of deploy/examples, as a person applies them |
 //! | [`failures`] | an API that restarts, forgets, cannot be reached or forbids; drivers, Leases and namesakes; and what must hold after each |
@@ -60,6 +61,7 @@ mod control_plane;
 mod deadlines;
 mod drift;
 mod driver;
+mod driver_object;
 mod errors;
 mod examples;
 mod failures;

@@ -296,7 +296,7 @@ async fn probes_and_status_tell_of_a_daemon_at_work() {
         .await;
     assert_eq!(status["overall"], "degraded");
     assert_eq!(status["driver"]["name"], DRIVER);
-    assert_eq!(status["caches"].as_array().unwrap().len(), 13);
+    assert_eq!(status["caches"].as_array().unwrap().len(), 14);
     assert_eq!(role(&status, "reconciler")["state"], "serving");
     assert_eq!(status["taskFailuresTotal"], 0);
     assert!(

@@ -72,7 +72,7 @@ async fn is_visible(daemon: &Program, reason: &str) {
     let status = daemon
         .shows("the reason on the status page", |status| {
             let caches = status["caches"].as_array().unwrap();
-            caches.len() == 3 && caches.iter().all(|cache| says(&cache["lastError"]))
+            caches.len() == 4 && caches.iter().all(|cache| says(&cache["lastError"]))
         })
         .await;
     assert_ne!(status["overall"], "healthy");

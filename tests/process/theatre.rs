@@ -49,6 +49,8 @@ impl Theatre {
         let theatre = Self { testbed, commits, folder };
         theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
             "spec": {"drivers": [{"name": DRIVER, "nodeID": node_id(), "topologyKeys": []}]}}));
+        theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": DRIVER},
+            "spec": {"attachRequired": true}}));
         theatre
     }
 

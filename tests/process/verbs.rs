@@ -25,11 +25,13 @@ async fn check_prints_every_role_lease_watch_and_right() {
         &["watch", "PersistentVolume"],
         &["watch", "PersistentVolumeClaim"],
         &["watch", "CSINode"],
+        &["watch", "CSIDriver"],
         &["right", "events", "create", "patch"],
         &["right", "persistentvolumes", "create", "delete", "get", "list", "patch", "watch"],
         &["right", "persistentvolumeclaims", "get", "list", "patch", "watch"],
         &["right", "secrets", "get"],
         &["right", "csinodes.storage.k8s.io", "get", "list", "watch"],
+        &["right", "csidrivers.storage.k8s.io", "list", "watch"],
         &["right", "volumeattachments.storage.k8s.io", "get", "list", "patch", "watch"],
         &["right", "volumeattachments/status.storage.k8s.io", "patch"],
         &["right", "volumesnapshotcontents.snapshot.storage.k8s.io", "get", "list", "patch", "watch"],
@@ -47,7 +49,7 @@ async fn check_prints_every_role_lease_watch_and_right() {
         assert!(words.iter().any(|line| line.starts_with(expected)), "{expected:?} in\n{}", ended.stdout);
     }
     assert!(ended.stdout.starts_with(&format!("{MINIMAL}: valid\n")), "{}", ended.stdout);
-    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 24);
+    assert_eq!(words.iter().filter(|line| line.first() == Some(&"right")).count(), 25);
     let named = format!(
         "    resourceNames: [\"demo-csi-example-com\", \"{lease}\", \"external-resizer-demo-csi-example-com\", \"external-snapshotter-leader-demo-csi-example-com\"]\n    verbs: [\"get\", \"update\", \"watch\"]"
     );
@@ -91,8 +93,8 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
-    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 12);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 22);
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 13);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 23);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

@@ -66,6 +66,7 @@ impl Workload for All {
     fn resources(&self) -> &'static [&'static str] {
         &[
             "configmaps",
+            "csidrivers",
             "csinodes",
             "events",
             "leases",

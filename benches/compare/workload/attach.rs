@@ -78,7 +78,7 @@ impl Workload for Attach {
     }
 
     fn resources(&self) -> &'static [&'static str] {
-        &["volumeattachments", "persistentvolumes", "csinodes", "events", "secrets"]
+        &["volumeattachments", "persistentvolumes", "csidrivers", "csinodes", "events", "secrets"]
     }
 
     fn leases(&self) -> &'static [&'static str] {

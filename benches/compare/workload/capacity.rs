@@ -108,7 +108,7 @@ impl Workload for Capacity {
     }
 
     fn resources(&self) -> &'static [&'static str] {
-        &["csistoragecapacities", "storageclasses", "csinodes", "nodes", "events", "pods"]
+        &["csistoragecapacities", "storageclasses", "csidrivers", "csinodes", "nodes", "events", "pods"]
     }
 
     fn leases(&self) -> &'static [&'static str] {

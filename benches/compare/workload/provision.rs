@@ -125,6 +125,7 @@ impl Workload for Provision {
             "persistentvolumes",
             "storageclasses",
             "volumeattachments",
+            "csidrivers",
             "csinodes",
             "nodes",
             "events",

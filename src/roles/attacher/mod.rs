@@ -17,6 +17,7 @@ pub mod context;
 mod cuts_tests;
 pub mod drift;
 mod drift_watch;
+mod driver_object;
 pub mod error;
 pub mod failure;
 pub mod metrics;
@@ -41,6 +42,7 @@ use crate::cluster::Fields;
 use crate::config::RoleSection;
 
 pub use self::config::AttacherSection;
+use super::kit::EventsMode;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
@@ -72,5 +74,7 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
+    let (own, events) = (section.clone(), section.events != EventsMode::None);
+    wiring.expects(driver_object::ALL, move |object, driver| driver_object::misfits(object, driver, &own), events);
     Ok(Box::new(serve::Attacher { section, caches }))
 }

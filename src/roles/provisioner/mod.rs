@@ -24,6 +24,7 @@ pub mod class;
 mod config;
 pub mod context;
 pub mod deletion;
+mod driver_object;
 #[cfg(test)]
 mod fixtures;
 mod journal;
@@ -47,6 +48,7 @@ use crate::cluster::{Fields, Need};
 use crate::config::RoleSection;
 
 pub use self::config::{NodeDeploymentSection, ProvisionerSection};
+use super::kit::EventsMode;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role, SandboxDriver};
 use super::wiring::Wiring;
 
@@ -115,6 +117,8 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     if section.durable_intent {
         wiring.needs_of(if per_node { journal::rules_per_node } else { journal::rules });
     }
+    let (own, events) = (section.clone(), section.events != EventsMode::None);
+    wiring.expects(driver_object::ALL, move |object, driver| driver_object::misfits(object, driver, &own), events);
     let beside_attacher = wiring.hosts("attacher");
     Ok(serve::Provisioner { section, stores, beside_attacher })
 }

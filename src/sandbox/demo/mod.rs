@@ -113,6 +113,12 @@ impl<'a> Demo<'a> {
         Self { machine: Some(machine), ..self }
     }
 
+    /// Creates what the driver's installation creates before its pods start: its `CSIDriver` object.
+    pub fn announce(api: &Api, backend: &Backend) -> Result<(), StoryError> {
+        api.create_value(objects::csi_driver(&backend.name(), backend.tells_room()))?;
+        Ok(())
+    }
+
     /// Creates what a cluster has before anybody claims a volume: nodes, the driver's registration, classes.
     pub fn furnish(&mut self) -> Result<(), StoryError> {
         let driver = self.backend.name();
@@ -122,7 +128,6 @@ impl<'a> Demo<'a> {
             self.add_node(&name, place)?;
             self.api.create_value(objects::csi_node(&name, &driver, &place.node_id, &place.segments))?;
         }
-        self.api.create_value(objects::csi_driver(&driver, self.backend.tells_room()))?;
         for class in [objects::ON_FIRST_USE, objects::AT_ONCE] {
             self.api.create_value(objects::class(class, &driver))?;
         }

@@ -30,6 +30,7 @@ async fn demo_with<T>(overlay: &str, play: impl AsyncFnOnce(&mut Demo<'_>, Daemo
     testbed.install_groups();
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let dial = testbed.driver_dial(DAEMON);
+    Demo::announce(&testbed.api, &backend).unwrap();
     let daemon = testbed.start_as(DAEMON, &yaml, ADMIN_TOKEN.to_owned(), dial).await.unwrap();
     let mut narrator = Narrator::new(Box::new(io::sink()), STEP_TIMEOUT, clock.now());
     let mut demo = Demo::new(&testbed.api, &backend, &mut narrator);

@@ -130,6 +130,11 @@ impl Ground {
         of_either!(self, it => it.start_in_container(host, container, yaml).await)
     }
 
+    /// Starts a daemon with exactly the rights of these `ClusterRole`s and `Role`s.
+    pub(crate) async fn start_with(&self, host: &str, yaml: &str, roles: &[Value]) -> Daemon {
+        of_either!(self, it => it.start_with(host, yaml, roles).await)
+    }
+
     /// The clock that daemons and driver use.
     pub(crate) fn clock(&self) -> Clock {
         of_either!(self, it => it.clock())

@@ -108,6 +108,12 @@ impl Ground {
         self.testbed.start_in_container(host, container, yaml).await.unwrap()
     }
 
+    /// Starts a daemon with exactly the rights of these `ClusterRole`s and `Role`s.
+    pub(crate) async fn start_with(&self, host: &str, yaml: &str, roles: &[Value]) -> Daemon {
+        self.grant(host, roles).await;
+        self.testbed.start_as(host, yaml, TestBed::token(host), self.testbed.driver_dial(host)).await.unwrap()
+    }
+
     /// The clock that daemons and driver use.
     pub(crate) fn clock(&self) -> Clock {
         self.testbed.clock

@@ -19,10 +19,7 @@ fn admit(world: &World, missing: Option<(&str, &str)>) {
 }
 
 async fn start(world: &World, missing: Option<(&str, &str)>) -> Daemon {
-    admit(world, missing);
-    let (testbed, name) = (&world.sandbox().testbed, user(world));
-    let dial = testbed.driver_dial(&name);
-    testbed.start_as(&name, &objects::config().to_string(), TestBed::token(&name), dial).await.unwrap()
+    world.sandbox().start_with(&user(world), &objects::config().to_string(), &without(&plan(world), missing)).await
 }
 
 #[tokio::test]
