@@ -63,7 +63,7 @@ fn dispatch() -> ExitCode {
             let given = Given { file: config.as_deref(), variables: &variables, flags: keys.settings() };
             let loaded = check(&given, driver_name.as_deref(), allow_empty, output);
             loaded.map(|loaded| match kubeconfig {
-                Some(kubeconfig) => reach(kubeconfig, &loaded, &variables, output),
+                Some(kubeconfig) => reach(kubeconfig, &loaded, driver_name.as_deref(), &variables, output),
                 None => Ok(Exit::Success),
             })
         }
@@ -196,19 +196,20 @@ fn check(given: &Given<'_>, driver: Option<&str>, allow_empty: bool, output: Out
 fn reach(
     kubeconfig: PathBuf,
     loaded: &Loaded,
+    driver: Option<&str>,
     variables: &BTreeMap<String, String>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     let namespace = Environment::told_namespace(variables);
-    let reach = app::reach(kubeconfig, loaded, Proxies::read(variables), namespace.as_deref());
-    let Reached { version, leases } = runtime.block_on(reach)?;
-    let leases =
-        leases.map(|namespace| format!("; Leases can be created in namespace {namespace}")).unwrap_or_default();
-    match output {
-        Output::Text => print(&format!("\nserver   reached, version {version}{leases}\n")),
-        Output::Json => {}
+    let reach = app::reach(kubeconfig, loaded, Proxies::read(variables), namespace.as_deref(), driver);
+    let reached: Reached = runtime.block_on(reach)?;
+    if matches!(output, Output::Text) {
+        print(&format!("\nserver   {reached}\n"));
+    }
+    for misfit in reached.driver_object.unwrap_or_default() {
+        complain(&format!("warning: {misfit}\n"));
     }
     Ok(Exit::Success)
 }

@@ -1,16 +1,19 @@
-//! `check --kubeconfig`: whether the API server can be reached as the daemon would reach it, and whether Leases can be created there.
+//! `check --kubeconfig`: whether the API server can be reached as the daemon would reach it, whether Leases can be created there,
+//! and whether the driver's `CSIDriver` object fits the configuration.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cluster::{Clients, ClusterAccess, ConnectError};
+use crate::cluster::{Api, ApiOptions, Caches, Clients, ClusterAccess, ConnectError, CsiDriver};
 use crate::config::Loaded;
 use crate::election::{self, LeaseError, LeaseSettings};
-use crate::process::Proxies;
-use crate::roles::LoadError;
+use crate::process::{ErrorChain, Proxies};
+use crate::roles::{LoadError, Misfits};
+use crate::telemetry::Meter;
 
 use super::environment::DEFAULT_NAMESPACE;
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::run::client_options;
 
 /// How long the API is waited for.
@@ -52,14 +55,32 @@ pub struct Reached {
     pub version: String,
     /// The namespace in which Leases can be created. `None`: the configuration needs none.
     pub leases: Option<String>,
+    /// What of the driver's `CSIDriver` object does not fit, or why it cannot be read, as text for people. `None`: no role of the
+    /// configuration depends on it, or the driver's name is not known.
+    pub driver_object: Option<Vec<String>>,
 }
 
-/// Asks the API server of a kubeconfig for its version, and whether it would create a Lease. `namespace`: the pod's, if it is known.
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reached, version {}", self.version)?;
+        if let Some(namespace) = &self.leases {
+            write!(f, "; Leases can be created in namespace {namespace}")?;
+        }
+        if self.driver_object.as_ref().is_some_and(Vec::is_empty) {
+            f.write_str("; the CSIDriver object fits")?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks the API server of a kubeconfig for its version, whether it would create a Lease, and for the `CSIDriver` object of `driver`.
+/// `namespace`: the pod's, if it is known.
 pub async fn reach(
     kubeconfig: PathBuf,
     loaded: &Loaded,
     proxies: Proxies,
     namespace: Option<&str>,
+    driver: Option<&str>,
 ) -> Result<Reached, ReachError> {
     let access = ClusterAccess::Kubeconfig(kubeconfig.clone());
     let clients = Clients::connect(&access, &client_options(&loaded.config, proxies)).await?;
@@ -67,9 +88,23 @@ pub async fn reach(
         Ok(version) => version.git_version,
         Err(source) => return Err(ReachError::Request { kubeconfig, source: Box::new(source) }),
     };
+    let leases = rehearse_lease(clients.work.clone(), loaded, namespace).await?;
+    let driver_object = match driver {
+        Some(driver) => look_at_driver_object(clients.work, loaded, driver).await?,
+        None => None,
+    };
+    Ok(Reached { version, leases, driver_object })
+}
+
+/// Returns the namespace in which a Lease can be created, if the configuration needs one.
+async fn rehearse_lease(
+    client: kube::Client,
+    loaded: &Loaded,
+    namespace: Option<&str>,
+) -> Result<Option<String>, ReachError> {
     let section = &loaded.config.leader_election;
     if !section.enabled || !Plan::of_some_driver(loaded, namespace)?.needs_leases() {
-        return Ok(Reached { version, leases: None });
+        return Ok(None);
     }
     let told = section.namespace.as_deref().or(namespace);
     let settings = LeaseSettings {
@@ -83,8 +118,30 @@ pub async fn reach(
         holder_pods: None,
     };
     let namespace = settings.namespace.clone();
-    match election::rehearse(clients.work, settings, PATIENCE).await {
-        Ok(()) => Ok(Reached { version, leases: Some(namespace) }),
+    match election::rehearse(client, settings, PATIENCE).await {
+        Ok(()) => Ok(Some(namespace)),
         Err(source) => Err(ReachError::Lease { namespace, source }),
     }
+}
+
+/// What of the driver's object does not fit, whatever the driver can do: nobody asks it here. The object is listed, because that is the
+/// right which the daemon has.
+async fn look_at_driver_object(
+    client: kube::Client,
+    loaded: &Loaded,
+    driver: &str,
+) -> Result<Option<Vec<String>>, ReachError> {
+    let roles = plan::load(&loaded.roles, &Caches::new())?;
+    let expectations: Vec<_> = roles.iter().filter_map(|role| role.active.expectation.as_ref()).collect();
+    if expectations.is_empty() {
+        return Ok(None);
+    }
+    let api = Api::new(client, &ApiOptions::from(&loaded.config.kubernetes), Meter::new());
+    let objects = match api.list::<CsiDriver>(None, None).await {
+        Ok(objects) => objects,
+        Err(error) => return Ok(Some(vec![format!("CSIDriver {driver}: not read: {}", ErrorChain(&error))])),
+    };
+    let object = objects.iter().find(|object| *object.metadata.name == *driver);
+    let found: Misfits = expectations.iter().flat_map(|expectation| expectation.misfits(object, None)).collect();
+    Ok(Some(found.into_iter().map(|misfit| format!("CSIDriver {driver}: {}", misfit.text)).collect()))
 }

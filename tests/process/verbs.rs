@@ -274,6 +274,53 @@ async fn migrate_reads_several_files_and_folders_and_says_which_one_is_wrong() {
 }
 
 #[tokio::test]
+async fn check_with_a_kubeconfig_holds_the_drivers_object_against_the_configuration() {
+    use csi_control_plane::sandbox::api::{Grant, Identity};
+    let theatre = super::theatre::Theatre::open().await;
+    theatre.config("daemon");
+    let (api, token) = (&theatre.testbed.api, csi_control_plane::sandbox::testbed::TestBed::token("daemon"));
+    api.admit(token.clone(), Identity::admin("daemon"));
+    let path = theatre.path("daemon.kubeconfig");
+    let check = async |config: &str| {
+        let arguments = ["check", "--config", config, "--driver-name", "a.csi", "--kubeconfig", path.to_str().unwrap()];
+        let ended = run(&arguments, &[]).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let fits = ended.stdout.ends_with("; Leases can be created in namespace default; the CSIDriver object fits\n");
+        let warnings: Vec<String> = ended.stderr.lines().map(str::to_owned).collect();
+        assert_eq!(warnings.is_empty(), fits, "{}{}", ended.stdout, ended.stderr);
+        warnings
+    };
+    let told = |warnings: &[String], begin: &str| {
+        let expected = format!("warning: CSIDriver a.csi: {begin}");
+        assert!(warnings.len() == 1 && warnings[0].starts_with(&expected), "{begin}: {warnings:#?}");
+    };
+    let object = |name: &str, spec: Value| {
+        let metadata = serde_json::json!({"name": name});
+        serde_json::json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": metadata, "spec": spec})
+    };
+    api.create_value(object("of-another.csi", serde_json::json!({}))).unwrap();
+    told(&check(MINIMAL).await, "the object does not exist: ");
+    api.create_value(object("a.csi", serde_json::json!({"attachRequired": false}))).unwrap();
+    assert_eq!(check(MINIMAL).await, [""; 0], "the driver may attach nothing: nobody asks it");
+    api.delete::<k8s_openapi::api::storage::v1::CSIDriver>("", "a.csi").unwrap();
+    api.create_value(object("a.csi", serde_json::json!({"storageCapacity": true}))).unwrap();
+    told(&check(MINIMAL).await, "storageCapacity is true, but roles.provisioner.capacity.enabled is false: ");
+    let only = "csi: {endpoint: 'unix:///csi/csi.sock'}\nroles: {attacher: {}}\n";
+    assert_eq!(check(&theatre.file("only.yaml", only)).await, [""; 0], "another daemon may provision");
+    let none = theatre.file("none.yaml", "csi: {endpoint: 'unix:///csi/csi.sock'}\nroles: {resizer: {}}\n");
+    let arguments = ["check", "--config", &none, "--driver-name", "a.csi", "--kubeconfig", path.to_str().unwrap()];
+    assert!(!run(&arguments, &[]).await.stdout.contains("CSIDriver"), "neither a right nor a word");
+
+    let leases =
+        serde_json::json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]});
+    let role = serde_json::json!({"kind": "ClusterRole", "metadata": {"name": "r"}, "rules": [leases]});
+    api.admit(token, Identity::limited("daemon", Grant::of_role(&role).unwrap()));
+    let refused = check(MINIMAL).await;
+    told(&refused, "not read: cannot list csidrivers");
+    assert!(refused[0].contains("forbidden"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn check_with_a_kubeconfig_reaches_the_server_or_says_why_not() {
     let theatre = super::theatre::Theatre::open().await;
     theatre.config("daemon");
