@@ -1,8 +1,8 @@
 //! Tells what of the driver's `CSIDriver` object does not fit the roles that are served here: on the status page, in the log, in a
 //! metric, and in Events on the object. A role speaks only during its terms, so that of several replicas the leader alone does.
 //!
-//! The object is watched: it may be edited, deleted and created anew at any time. Without the right to read it nothing is told of it;
-//! the watch itself says which right is missing.
+//! A watch follows the object: people edit it, delete it and create it again. Without the right to read it, only the missing right is
+//! reported, by the watch itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ use crate::telemetry::{Meter, names};
 
 /// The reason of the Events.
 const REASON: &str = "CSIDriverMisfit";
-/// The pause between a change of the object and the next look at it. Who must change a field that cannot be changed deletes the object
-/// and creates it again: only what it is then is told.
+/// The pause between a change of the object and the next look at it. To change an immutable field, people delete the object and create it
+/// again: the pause skips the moment without an object.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Tells what the served roles have found. Clones share it.
@@ -59,7 +59,7 @@ fn all(found: &BTreeMap<&'static str, Misfits>) -> Misfits {
     found.values().flatten().copied().collect()
 }
 
-/// What was told of one object.
+/// The misfits of one object that have their Events.
 #[derive(Debug, Default)]
 struct Told {
     uid: Option<String>,
@@ -67,7 +67,7 @@ struct Told {
 }
 
 impl Told {
-    /// What was not told of the object with this uid.
+    /// The misfits that have no Event yet on the object with this uid.
     fn fresh(&self, uid: Option<&str>, misfits: &Misfits) -> Misfits {
         if uid == self.uid.as_deref() { misfits - &self.misfits } else { misfits.clone() }
     }

@@ -124,8 +124,8 @@ async fn rehearse_lease(
     }
 }
 
-/// What of the driver's object does not fit, whatever the driver can do: nobody asks it here. The object is listed, because that is the
-/// right which the daemon has.
+/// The misfits of the driver's object that hold for any driver: `check` does not call the driver. It lists the objects, because the
+/// daemon has the right to list them, and not to get one.
 async fn look_at_driver_object(
     client: kube::Client,
     loaded: &Loaded,
