@@ -97,6 +97,12 @@ rpcs! {
     /// Asks for one volume.
     Controller ControllerGetVolume
         = controller_get_volume(plain ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
+    /// Lists a page of volumes whose health is not good.
+    Controller ControllerListVolumeHealth
+        = controller_list_volume_health(secret ControllerListVolumeHealthRequest) -> ControllerListVolumeHealthResponse;
+    /// Asks for the health of one volume.
+    Controller ControllerGetVolumeHealth
+        = controller_get_volume_health(secret ControllerGetVolumeHealthRequest) -> ControllerGetVolumeHealthResponse;
     /// Changes a volume's mutable parameters.
     Controller ControllerModifyVolume
         = controller_modify_volume(secret ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;

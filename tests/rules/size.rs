@@ -61,6 +61,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(28, "a size and a class of one claim hold the lock of their volume together"),
             Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
+            Growth(4, "the two calls of volume health of CSI 1.13"),
         ],
     ),
     (
@@ -156,6 +157,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(10, "a daemon in a container of a pod"),
             Growth(76, "the demo driver records its calls in a file, without their secrets"),
             Growth(4, "the demo's CSIDriver is there before the daemon"),
+            Growth(13, "the demo driver refuses the calls of CSI 1.13 that it does not have"),
         ],
     ),
     ("telemetry", 1539, &[Growth(2, "what of the CSIDriver object does not fit is counted")]),

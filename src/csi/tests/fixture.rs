@@ -150,6 +150,10 @@ controller! {
     controller_expand_volume
         = "ControllerExpandVolume": ControllerExpandVolumeRequest -> ControllerExpandVolumeResponse;
     controller_get_volume = "ControllerGetVolume": ControllerGetVolumeRequest -> ControllerGetVolumeResponse;
+    controller_list_volume_health
+        = "ControllerListVolumeHealth": ControllerListVolumeHealthRequest -> ControllerListVolumeHealthResponse;
+    controller_get_volume_health
+        = "ControllerGetVolumeHealth": ControllerGetVolumeHealthRequest -> ControllerGetVolumeHealthResponse;
     controller_modify_volume
         = "ControllerModifyVolume": ControllerModifyVolumeRequest -> ControllerModifyVolumeResponse;
 }

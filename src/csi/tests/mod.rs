@@ -2,4 +2,5 @@
 
 mod calls;
 mod fixture;
+mod generations;
 mod handshake;

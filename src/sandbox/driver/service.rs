@@ -12,22 +12,24 @@ use crate::proto::identity_server::{Identity, IdentityServer};
 use crate::proto::node_server::{Node, NodeServer};
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
-    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
-    CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse,
-    CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse,
-    DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse, DeleteVolumeRequest, DeleteVolumeResponse,
-    GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse,
-    GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest, GetSnapshotResponse,
-    GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse, GroupControllerGetCapabilitiesRequest,
-    GroupControllerGetCapabilitiesResponse, ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest,
-    ListVolumesResponse, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
-    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
-    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeStageVolumeRequest,
-    NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse, NodeUnstageVolumeRequest,
-    NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse, ValidateVolumeCapabilitiesRequest,
-    ValidateVolumeCapabilitiesResponse,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,
+    ControllerListVolumeHealthResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeGroupSnapshotRequest,
+    CreateVolumeGroupSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
+    DeleteSnapshotResponse, DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest,
+    GetSnapshotResponse, GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
+    GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, NodeExpandVolumeRequest, NodeExpandVolumeResponse,
+    NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
+    NodeGetStorageHealthRequest, NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse,
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, ProbeRequest, ProbeResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 
 /// The number of the connection that a request came through.
@@ -55,12 +57,19 @@ impl Driver {
     }
 }
 
+/// `!`: an RPC that the demo driver does not have.
 macro_rules! service {
-    ($service:ident: $($name:ident: $request:ty => $response:ty;)*) => {
+    (
+        $service:ident: $($name:ident: $request:ty => $response:ty;)*
+        $(! $absent:ident: $asked:ty => $never:ty;)*
+    ) => {
         #[tonic::async_trait]
         impl $service for Driver {
             $(async fn $name(&self, request: Request<$request>) -> Result<Response<$response>, Status> {
                 self.answer(request).await
+            })*
+            $(async fn $absent(&self, _: Request<$asked>) -> Result<Response<$never>, Status> {
+                Err(Status::unimplemented("the demo driver has no such RPC"))
             })*
         }
     };
@@ -88,6 +97,8 @@ service! { Controller:
     controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
     controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
     controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+    ! controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse;
+    ! controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse;
 }
 
 service! { GroupController:
@@ -107,4 +118,6 @@ service! { Node:
     node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse;
     node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
     node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
+    ! node_get_volume_health: NodeGetVolumeHealthRequest => NodeGetVolumeHealthResponse;
+    ! node_get_storage_health: NodeGetStorageHealthRequest => NodeGetStorageHealthResponse;
 }

@@ -145,6 +145,7 @@ impl Snapshot {
             }),
             ready_to_use,
             group_snapshot_id: self.group.clone(),
+            accessible_topology: Vec::new(),
         }
     }
 }

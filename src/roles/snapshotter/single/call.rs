@@ -26,6 +26,8 @@ impl Driven for VolumeSnapshotContent {
             name: request.name.clone(),
             secrets,
             parameters: request.parameters.clone().into_iter().collect(),
+            // Kubernetes knows no place of a snapshot.
+            accessibility_requirements: None,
         };
         let answer = client.create_snapshot(request).await?;
         Ok(found::read(answer.snapshot, clock.wall()))
