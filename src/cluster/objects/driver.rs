@@ -1,11 +1,11 @@
-//! `CSIDriver` objects: what the cluster is told of a driver. A foreign one keeps its metadata alone. Pure.
+//! `CSIDriver` objects, which tell the cluster about a driver. Of another driver's object only the metadata is kept. Pure.
 
 use serde::{Deserialize, Deserializer};
 
 use super::{Cached, Fields, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 
-/// What the cluster is told of a driver. The object has the driver's name. Of a foreign driver all but the metadata is the default.
+/// The object of one driver, which has the driver's name. The spec of another driver's object is the default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiDriver {
     /// Name, uid, version and deletion.
