@@ -5,6 +5,9 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 # Where cargo builds.
 target := absolute_path(env("CARGO_TARGET_DIR", "target"))
 
+# What `just cluster` leaves to other recipes.
+elsewhere := "--skip process:: --skip sandbox_only:: --skip chart:: --skip image:: --skip kubectl:: --skip kubernetes_suite:: --skip node:: --skip page:: --skip translation::"
+
 _default:
     @just --list --unsorted
 
@@ -173,8 +176,12 @@ vendor:
 # `tests/cluster`, and the list and scenarios of `tests/it`, on a real control plane (needs Go; its programs are built once): `just cluster attach`.
 cluster *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver older)" \
-        cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip process:: --skip sandbox_only:: \
-        --skip chart:: --skip image:: --skip kubectl:: --skip kubernetes_suite:: --skip node:: --skip page:: --skip translation::
+        cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} {{ elsewhere }}
+
+# The daemon's on the next minor version of Kubernetes. The sandbox's API, which `conformance::` compares, is that of the first.
+cluster-next *args:
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes-next peers provisioner resizer snapshotter mockdriver older)" \
+        cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip conformance:: {{ elsewhere }}
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.
 translation:

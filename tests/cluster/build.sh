@@ -2,6 +2,7 @@
 # Builds the programs of the cluster tests once, and prints the folder that they are in.
 #
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
+#   go/kubernetes-next   the same of the minor version after it
 #   go/kubelet      kubelet
 #   go/containerd   containerd, containerd-shim-runc-v2, ctr, and two plugins that give pods a network: ptp, host-local
 #   go/peers        csi-attacher, csi-sanity
@@ -29,7 +30,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation | older]...     all, if none is named
+#   build.sh [kubernetes | kubernetes-next | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation | older]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -45,7 +46,7 @@ folder() {
     [[ $1 != older ]] || { echo "$cache/older-$(earlier)" && return; }
     sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
-        kubernetes) echo "$cache/kubernetes-$(version kubernetes k8s.io/kubernetes)-$sums" ;;
+        kubernetes | kubernetes-next) echo "$cache/kubernetes-$(version "$1" k8s.io/kubernetes)-$sums" ;;
         kubelet) echo "$cache/kubelet-$(version kubelet k8s.io/kubernetes)-$sums" ;;
         containerd) echo "$cache/containerd-$(version containerd github.com/containerd/containerd/v2)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
@@ -133,16 +134,16 @@ build() {
     exec 9>"$(folder "$part")/.lock"
     flock 9
     case $part in
-        kubernetes)
-            release="$(version kubernetes k8s.io/kubernetes)"
+        kubernetes | kubernetes-next)
+            release="$(version "$part" k8s.io/kubernetes)"
             stamp="-X k8s.io/component-base/version.gitVersion=$release -X k8s.io/client-go/pkg/version.gitVersion=$release"
             if [[ -z ${KUBEBUILDER_ASSETS:-} ]]; then
-                program kubernetes etcd go.etcd.io/etcd/server/v3 ""
-                program kubernetes kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver "$stamp"
-                program kubernetes kubectl k8s.io/kubernetes/cmd/kubectl "$stamp"
+                program "$part" etcd go.etcd.io/etcd/server/v3 ""
+                program "$part" kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver "$stamp"
+                program "$part" kubectl k8s.io/kubernetes/cmd/kubectl "$stamp"
             fi
-            program kubernetes kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager "$stamp"
-            program kubernetes kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler "$stamp"
+            program "$part" kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager "$stamp"
+            program "$part" kube-scheduler k8s.io/kubernetes/cmd/kube-scheduler "$stamp"
             ;;
         kubelet)
             release="$(version kubelet k8s.io/kubernetes)"
@@ -226,7 +227,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation older)
+((${#parts[@]})) || parts=(kubernetes kubernetes-next kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation older)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

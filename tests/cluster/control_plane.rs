@@ -403,6 +403,8 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     let Ports { etcd, api, .. } = ports;
     let mut arguments: Vec<String> = [
         "--advertise-address=127.0.0.1",
+        // No endpoints of the service `kubernetes`: since 1.37 a loopback address may not be one, and nothing here reads them.
+        "--endpoint-reconciler-type=none",
         "--tls-cert-file=api.crt",
         "--tls-private-key-file=api.key",
         "--client-ca-file=clients.crt",

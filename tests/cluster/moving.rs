@@ -49,9 +49,9 @@ const OLD: Versions = Versions {
 };
 /// The defaults of today.
 const NEW: Versions = Versions {
-    attacher: "v4.12.0",
-    provisioner: "v6.3.0",
-    resizer: "v2.2.0",
+    attacher: "v4.13.0",
+    provisioner: "v6.4.0",
+    resizer: "v2.3.0",
     elect: true,
     kind: "Deployment",
     update: || json!({}),

@@ -25,13 +25,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// it now. Sources: the change logs of the sidecars, as `OldDefault` has them.
 ///
 /// csi-provisioner has no switch left for `HonorPVReclaimPolicy`, which was off before v5.0, and is off then in the daemon that replaces it.
-const OLD_DEFAULTS: [(&str, (u32, u32), &str); 6] = [
+const OLD_DEFAULTS: [(&str, (u32, u32), &str); 7] = [
     ("csi-attacher", (4, 0), "--default-fstype=ext4"),
     ("csi-attacher", (4, 12), "--feature-gates=MutableCSINodeAllocatableCount=false"),
     ("csi-provisioner", (4, 0), "--prevent-volume-mode-conversion=false"),
     ("csi-provisioner", (5, 0), "--feature-gates=Topology=false"),
-    ("csi-resizer", (1, 13), "--feature-gates=RecoverVolumeExpansionFailure=false"),
     ("csi-resizer", (2, 0), "--feature-gates=VolumeAttributesClass=false"),
+    ("csi-resizer", (2, 3), "--feature-gates=AnnotateFsResize=false"),
+    ("csi-snapshotter", (8, 7), "--feature-gates=CSIVolumeGroupSnapshot=false"),
 ];
 
 /// Plays the kubelet for the pods of one workload.

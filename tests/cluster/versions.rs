@@ -1,4 +1,4 @@
-//! The programs have the versions in `go.mod`, Kubernetes 1.36 or later, as the documents say.
+//! The programs have the versions in `go.mod`, Kubernetes of two minor versions in a row, as the documents say.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,15 +27,18 @@ fn told(program: &str) -> String {
 #[tokio::test]
 async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let kubernetes = version("kubernetes", "k8s.io/kubernetes");
-    let minor = kubernetes.split('.').nth(1).unwrap();
-    assert!(minor.parse::<u32>().unwrap() >= 36, "{kubernetes}");
+    let next = version("kubernetes-next", "k8s.io/kubernetes");
+    let minor = |release: &str| release.split('.').nth(1).unwrap().parse::<u32>().unwrap();
+    assert_eq!(minor(&kubernetes) + 1, minor(&next), "{next} is not of the minor version after {kubernetes}");
     assert_eq!(version("mockdriver", "k8s.io/kubernetes"), kubernetes, "of the same release");
-    let staging = kubernetes.replacen("v1.", "v0.", 1);
-    for part in ["kubernetes", "kubelet", "e2e"] {
-        assert_eq!(version(part, "k8s.io/kubernetes"), kubernetes, "of the same release");
+    let parts =
+        [("kubernetes", &kubernetes), ("kubelet", &kubernetes), ("e2e", &kubernetes), ("kubernetes-next", &next)];
+    for (part, release) in parts {
+        assert_eq!(&version(part, "k8s.io/kubernetes"), release, "{part}: of the same release");
+        let staging = release.replacen("v1.", "v0.", 1);
         let text = read(&format!("tests/cluster/go/{part}/go.mod"));
         for line in text.lines().filter(|line| line.contains("=>")) {
-            assert!(line.ends_with(&format!(" {staging}")), "not of {kubernetes}: {line}");
+            assert!(line.ends_with(&format!(" {staging}")), "not of {release}: {line}");
         }
     }
 
@@ -49,14 +52,15 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     // A user's own server may have any version.
     if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
         let server = crate::shared::api().await.client().await.apiserver_version().await.unwrap();
-        assert_eq!(server.git_version, kubernetes);
+        assert!([&kubernetes, &next].contains(&&server.git_version), "{}", server.git_version);
     }
 
     let names =
         |document: &str, what: &str| assert!(read(document).contains(what), "{document} does not tell {what:?}");
     let document = "docs/compatibility.md";
     names(document, &format!("kube-apiserver, kube-controller-manager and kube-scheduler {kubernetes} "));
-    names(document, &format!("a real kubelet ({kubernetes}) registers the driver"));
+    names(document, &format!("the same tests of the daemon on {next} "));
+    names(document, &format!("with kubelet {kubernetes}, containerd "));
     names(document, &format!("| csi-attacher | {attacher} |"));
     names(document, &format!("| csi-provisioner | {provisioner} |"));
     names(document, &format!("| csi-resizer | {resizer} |"));

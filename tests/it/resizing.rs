@@ -44,10 +44,10 @@ pub(crate) fn at(object: &impl serde::Serialize, pointer: &str) -> Value {
     json!(object).pointer(pointer).cloned().unwrap_or_default()
 }
 
-/// The types of a claim's conditions.
+/// The types of a claim's conditions, without the one that Kubernetes 1.37 writes on every claim: whether a pod uses it.
 pub(crate) fn conditions(claim: &PersistentVolumeClaim) -> Vec<String> {
-    let status = claim.status.as_ref();
-    status.and_then(|it| it.conditions.as_ref()).into_iter().flatten().map(|it| it.type_.clone()).collect()
+    let conditions = claim.status.as_ref().and_then(|it| it.conditions.as_ref()).into_iter().flatten();
+    conditions.map(|it| it.type_.clone()).filter(|it| it != "Unused").collect()
 }
 
 pub(crate) const STATE: &str = "/status/allocatedResourceStatuses/storage";

@@ -28,7 +28,7 @@ an in-tree plugin over, `csi_sidecar_operations_seconds` has one more label, `mi
 const NOT_HERE: &str = "
 ## Not here
 
-Metrics of csi-attacher v4.12, csi-provisioner v6.3, csi-resizer v2.2 and csi-snapshotter v8.7 that the daemon does not have. `just cluster parity`
+Metrics of csi-attacher v4.13, csi-provisioner v6.4, csi-resizer v2.3 and csi-snapshotter v8.7 that the daemon does not have. `just cluster parity`
 scrapes all four after real work: it compares type, labels and buckets of the metrics that are theirs, and fails if this list
 lacks one.
 

@@ -1,12 +1,12 @@
 //! The metrics of the attacher.
 
-use crate::telemetry::names::{Foreign, Kind, NOT_HERE, NOT_HERE_UNTIL_1_36, metrics};
+use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
 
 /// From an attach on an idle machine to one with several back-offs.
 const OPERATION_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// Metrics that csi-attacher has and we do not.
-pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE, NOT_HERE_UNTIL_1_36];
+pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE];
 
 metrics! {
     /// From creation to attached, from deletion to detached.

@@ -6,7 +6,7 @@
 //! csi::VolumeListings ──> drift (P) ──> queue of attachments, as a cause that lasts until it is settled
 //! ```
 //!
-//! Names, finalizers, annotations, the Lease and the semantics of the status are those of external-attacher v4.12, so
+//! Names, finalizers, annotations, the Lease and the semantics of the status are those of external-attacher v4.13, so
 //! that each can take over from the other at any time.
 
 pub mod attachment;

@@ -1,4 +1,4 @@
-//! csi-attacher v4.12: how `migrate` recognises it, and which keys replace its flags. The flags of its reconciler are
+//! csi-attacher v4.13: how `migrate` recognises it, and which keys replace its flags. The flags of its reconciler are
 //! keys of the role `reconciler`.
 
 use std::time::Duration;

@@ -7,7 +7,7 @@
 //! claim + class + source + topology ──> request (P), the same until the driver's final answer
 //! ```
 //!
-//! Names, finalizers, annotations, the Lease and the volume objects are those of external-provisioner v6.3, so that either
+//! Names, finalizers, annotations, the Lease and the volume objects are those of external-provisioner v6.4, so that either
 //! can take over from the other at any moment.
 //!
 //! # Nothing leaks

@@ -1,4 +1,4 @@
-//! csi-provisioner v6.3: how it is recognised, and what its settings are here.
+//! csi-provisioner v6.4: how it is recognised, and what its settings are here.
 
 use std::time::Duration;
 

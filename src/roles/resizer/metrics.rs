@@ -1,12 +1,15 @@
 //! The metrics of the resizer.
 
-use crate::telemetry::names::{Foreign, Kind, NOT_HERE, NOT_HERE_UNTIL_1_36, metrics};
+use crate::telemetry::names::{Foreign, Kind, NOT_HERE, metrics};
 
 /// From a fast change to one that took several back-offs, or a pause.
 const CHANGE_BUCKETS: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// The metrics of csi-resizer that the daemon does not have.
-pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE, NOT_HERE_UNTIL_1_36];
+pub const FOREIGN: &[&[Foreign]] = &[NOT_HERE, REQUESTS];
+/// client-go's own, which no other sidecar serves.
+const REQUESTS: &[Foreign] =
+    &[Foreign { name: "rest_client_*", why: "csi_control_plane_api_requests_total counts the daemon's requests" }];
 
 metrics! {
     /// The time until the controller has done its part of a change.

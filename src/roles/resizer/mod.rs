@@ -12,7 +12,7 @@
 //! - The claim's status has everything that must survive a crash. The term's memory (`progress.rs`) only saves calls, and may be lost.
 //! - While a call runs, the claim does not say that it was refused. So before a call that repeats one whose refusal the claim tells, one
 //!   write says that it runs, and the next leader asks for what the user wants by then only if nothing can be running.
-//! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.2, so that either can take over from the
+//! - Names, conditions, annotations, Events and the Lease are those of external-resizer v2.3, so that either can take over from the
 //!   other at any moment.
 
 pub mod claim;
