@@ -38,6 +38,19 @@ pub const KLOG: &[&str] = &[
     "one_output",
 ];
 
+/// Gates of the API server's library, which each sidecar takes and ignores, until it is built with the library of Kubernetes 1.37: that has
+/// them no more.
+pub const GATES_UNTIL_1_36: &[&str] = &[
+    "APIServerTracing",
+    "AnonymousAuthConfigurableEndpoints",
+    "AuthorizeWithSelectors",
+    "BtreeWatchCache",
+    "ResilientWatchCacheInitialization",
+    "RetryGenerateName",
+    "StreamingCollectionEncodingToJSON",
+    "StreamingCollectionEncodingToProtobuf",
+];
+
 /// Why a version does not know a flag or a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Absence {

@@ -176,6 +176,17 @@ fn flags_that_a_version_does_not_know_are_told() {
         ("csi-provisioner:v6.1.0", ", --feature-gates=HonorPVReclaimPolicy=true", None),
         ("csi-resizer:v2.2.0", ", --resize-timeout=5m", Some("--resize-timeout (it came with 2.3),")),
         ("csi-resizer:v2.3.0", ", --resize-timeout=5m", None),
+        (
+            "csi-resizer:v2.3.0",
+            ", --feature-gates=RecoverVolumeExpansionFailure=true",
+            Some("the gate RecoverVolumeExpansionFailure (it went with 2.3), and does not start with it"),
+        ),
+        ("csi-resizer:v2.2.1", ", --feature-gates=RecoverVolumeExpansionFailure=true", None),
+        ("csi-resizer:v2.3.0", ", --feature-gates=AuthorizeWithSelectors=true", Some("(it went with 2.3),")),
+        ("csi-attacher:v4.13.0", ", --feature-gates=BtreeWatchCache=false", Some("(it went with 4.13),")),
+        ("csi-attacher:v4.12.0", ", --feature-gates=BtreeWatchCache=false", None),
+        ("csi-provisioner:v6.4.0", ", --feature-gates=RetryGenerateName=true", Some("(it went with 6.4),")),
+        ("csi-snapshotter:v8.7.0", ", --feature-gates=APIServerTracing=true", Some("(it went with 8.7),")),
         ("csi-snapshotter:v8.2.0", ", --enable-volume-group-snapshots", Some("(it went with 8.2),")),
     ] {
         let Outcome { report, files } = migrate(&wanted(&one(&format!("x/{image}"), arguments)));

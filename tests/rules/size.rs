@@ -53,6 +53,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(8, "a gate that is always on says whether that matters"),
             Growth(140, "each text that is no YAML is told with its line, and a number beyond 64 bits like any other"),
+            Growth(8, "gates that the sidecars of Kubernetes 1.37 no longer take"),
         ],
     ),
     (
@@ -104,7 +105,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(87, "a role declares what it expects of the CSIDriver object"),
         ],
     ),
-    ("roles/attacher", 2260, &[Growth(26, "what of the CSIDriver object does not fit, with what to do")]),
+    (
+        "roles/attacher",
+        2260,
+        &[
+            Growth(26, "what of the CSIDriver object does not fit, with what to do"),
+            Growth(1, "gates that v4.13 no longer takes"),
+        ],
+    ),
     (
         "roles/kit",
         1109,
@@ -147,9 +155,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(2, "client-go's metrics, which v2.3 serves and the daemon does not"),
             Growth(13, "an infeasible change shows its tries and the words of the driver"),
+            Growth(1, "gates that v2.3 no longer takes"),
         ],
     ),
-    ("roles/snapshotter", 5284, &[Growth(4, "a snapshot that waits counts its tries")]),
+    (
+        "roles/snapshotter",
+        5284,
+        &[Growth(4, "a snapshot that waits counts its tries"), Growth(1, "gates that v8.7 no longer takes")],
+    ),
     (
         "sandbox",
         15678,

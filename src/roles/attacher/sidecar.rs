@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, KLOG, change};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated, Text as Word};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -74,6 +74,7 @@ const CHANGES: &[Change] = &[
     change(4, 9, &["automaxprocs"], &[]),
     change(4, 10, &["MutableCSINodeAllocatableCount", "ReleaseLeaderElectionOnExit", "feature-gates"], &[]),
     change(4, 11, &["leader-election-labels"], &[]),
+    change(4, 13, &[], GATES_UNTIL_1_36),
 ];
 
 /// Its own flags, current and removed.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, KLOG, change};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -94,6 +94,7 @@ const CHANGES: &[Change] = &[
     change(2, 0, &["ReleaseLeaderElectionOnExit"], &[]),
     change(2, 2, &["leader-election-labels"], &[]),
     change(2, 3, &["modify-timeout", "resize-timeout"], &["RecoverVolumeExpansionFailure"]),
+    change(2, 3, &[], GATES_UNTIL_1_36),
 ];
 
 /// What it has of its own, and once had.
@@ -143,7 +144,7 @@ const FLAGS: &[Flag] = &[
         Text,
         Gone,
         "`VolumeAttributesClass` is `roles.resizer.modify`; `AnnotateFsResize` is `roles.resizer.annotatePreResize`; \
-         `RecoverVolumeExpansionFailure` and `ReleaseLeaderElectionOnExit` are always on",
+         `RecoverVolumeExpansionFailure`, with which v2.3 does not start, and `ReleaseLeaderElectionOnExit` are always on",
     ),
     flag("csiTimeout", Time, Key("roles.resizer.timeout"), "removed there as well"),
 ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, KLOG, change};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -78,6 +78,7 @@ const CHANGES: &[Change] = &[
     change(8, 3, &["automaxprocs", "logging-format"], KLOG),
     change(8, 4, &["ReleaseLeaderElectionOnExit"], &[]),
     change(8, 5, &["leader-election-labels"], &[]),
+    change(8, 7, &[], GATES_UNTIL_1_36),
 ];
 
 /// What it has of its own, and once had.
