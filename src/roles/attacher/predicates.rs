@@ -179,6 +179,8 @@ mod tests {
             (Some(without.clone()), Some(with("a")), true),
             (None, Some(with("a")), true),
             (Some(with("a")), Some(with("a")), false),
+            // The kubelet of Kubernetes 1.37 may write the status.
+            (Some(with("a")), Some(merged(with("a"), json!({ "status": { "storageHealth": [] } }))), false),
             (Some(with("a")), Some(with("b")), true),
             (Some(with("a")), Some(without), false),
         ];

@@ -68,6 +68,23 @@ fn r38_a_claim_that_another_node_has_had_wakes_when_it_is_nobodys() {
     }
 }
 
+/// Kubernetes 1.37 writes this condition when it comes, and with each first and last pod of a claim.
+#[test]
+fn a_claim_that_is_said_to_be_unused_wakes_neither_itself_nor_its_clones() {
+    let bound = json!({ "spec": { "volumeName": "pv-1" }, "status": { "phase": "Bound" } });
+    let told = |status: &str| {
+        let condition = json!({ "type": "Unused", "status": status });
+        claim(merged(bound.clone(), json!({ "status": { "conditions": [condition] } })))
+    };
+    let (plain, unused, used) = (claim(bound.clone()), told("True"), told("False"));
+    for (old, new) in [(&plain, &unused), (&unused, &used), (&used, &unused)] {
+        let change = change(Some(old), Some(new));
+        assert_eq!(claim_wake(&change, DRIVER, false, None), Wake::No, "{new}");
+        assert_eq!(claim_wake(&change, DRIVER, true, None), Wake::No, "{new}: the driver owes an answer");
+        assert!(!source_claim_unblocks(&change), "{new}: a clone");
+    }
+}
+
 #[test]
 fn a_class_unblocks_when_it_says_something_new() {
     let class = |patch: Value| {
@@ -168,6 +185,11 @@ fn a_volume_wakes_when_there_is_something_to_do_and_not_at_our_own_deletion_of_i
     }
 }
 
+/// What the kubelet of Kubernetes 1.37 may write into the status of a CSINode.
+fn storage_health() -> Value {
+    json!({ "status": { "storageHealth": [{ "name": DRIVER }] } })
+}
+
 #[test]
 fn a_node_unblocks_when_our_driver_comes_goes_or_names_other_keys() {
     let node = |drivers: Value| json!({ "metadata": { "name": "n1" }, "spec": { "drivers": drivers } });
@@ -176,6 +198,7 @@ fn a_node_unblocks_when_our_driver_comes_goes_or_names_other_keys() {
         (None, Some(node(json!([]))), false),
         (Some(node(json!([]))), Some(with(&[])), true),
         (Some(with(&["zone"])), Some(with(&["zone"])), false),
+        (Some(with(&["zone"])), Some(merged(with(&["zone"]), storage_health())), false),
         (Some(with(&["zone"])), Some(with(&["zone", "rack"])), true),
         (Some(with(&["zone"])), None, true),
     ];

@@ -69,6 +69,24 @@ fn only_changes_that_we_never_make_wake_a_modification() {
     }
 }
 
+/// Kubernetes 1.37 writes this condition when it comes, and with each first and last pod of a claim.
+#[test]
+fn a_claim_that_is_said_to_be_unused_wakes_no_job() {
+    let told = |version: &str, status: &str, reason: &str| {
+        let condition = json!({ "type": "Unused", "status": status, "reason": reason });
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": { "conditions": [condition] } });
+        claim(wanting(patch))
+    };
+    let (plain, unused) = (claim(wanting(json!({}))), told("8", "True", "NoPodsUsingPVC"));
+    let used = told("9", "False", "PodUsingPVC");
+    for (old, new) in [(&plain, &unused), (&unused, &used), (&used, &unused)] {
+        assert_eq!(old.status, new.status, "no cache holds it");
+        for job in Job::ALL {
+            assert!(!is_turned(old, new, job), "{job:?}");
+        }
+    }
+}
+
 #[test]
 fn a_claim_without_a_need_never_enters_the_queue() {
     let wants = |claim_patch: Value, volume_patch: Value, job| {
