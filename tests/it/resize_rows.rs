@@ -118,7 +118,12 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         31,
         "the note of the former size",
-        Tests(&[REBOUND, FOREIGN, "z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up"]),
+        Tests(&[
+            REBOUND,
+            FOREIGN,
+            "z31_the_size_before_is_noted_once_and_removed_when_the_claim_has_caught_up",
+            "z31_a_note_that_another_program_removes_at_the_same_time_costs_one_write_that_changes_nothing",
+        ]),
     ),
     (32, "a driver that dies", Tests(&["z32_a_driver_that_dies_while_it_expands_is_asked_again"])),
     (33, "no Node service", Tests(&[UNABLE, "z33_a_driver_without_expansion_still_modifies"])),

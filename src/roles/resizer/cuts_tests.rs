@@ -1,14 +1,19 @@
-//! Wherever the resizer is cut, the next leader comes to the same end.
+//! Wherever the resizer is cut, the next leader comes to the same end. So does one whose work another program has done before it.
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
+use crate::election::Term;
 use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::fixtures::merged;
 use crate::roles::kit::served::Served;
-use crate::roles::resizer::REGISTRATION;
+use crate::roles::resizer::{REGISTRATION, names};
 use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 
 const VOLUME: &str = "pv-1";
@@ -111,4 +116,29 @@ async fn i4_a_size_that_may_be_on_its_way_comes_to_its_end_before_a_smaller_one(
     let open = [Fault::on(Method::ControllerExpandVolume, Action::fail(Code::Aborted, "busy")).times(2)];
     let scene = async || scene("Block", json!({}), begun.clone(), &open).await;
     assert_the_same_end(scene, once(SIZE, "3Gi")).await;
+}
+
+/// A csi-resizer of 2.3 removes the note from the volumes of every driver.
+#[tokio::test(start_paused = true)]
+async fn z31_a_note_that_another_program_removes_at_the_same_time_costs_one_write_that_changes_nothing() {
+    let caught_up = json!({ "capacity": { "storage": "2Gi" }, "currentVolumeAttributesClassName": "gold" });
+    let world = scene("Block", json!({}), caught_up, &[]).await;
+    let api = &world.testbed.api;
+    let write = |patch: Value| api.patch::<PersistentVolume>("", VOLUME, PatchBody::Merge(patch)).unwrap();
+    let annotations = json!({ names::ANNOTATION_PRE_RESIZE_CAPACITY: "1Gi", "example.com/kept": "yes" });
+    write(json!({ "metadata": { "annotations": annotations }, "spec": { "capacity": { "storage": "2Gi" } } }));
+    let on = Matching::any().verb("patch").resource("persistentvolumes");
+    let slow = api.faults().add(ApiFault::on(on, ApiAction::DelayBefore(Duration::from_secs(5))).nth(1));
+    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.until_quietly("it is about to be removed", |world| world.testbed.api.faults().hits(slow) == 1).await;
+    let removed = write(json!({ "metadata": { "annotations": { names::ANNOTATION_PRE_RESIZE_CAPACITY: null } } }));
+    world.until_quietly("nothing is left to do", |world| world.work().is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(world.work().is_empty(), "{:?}", world.work());
+    assert_eq!(api.audit().count("patch", "persistentvolumes"), 1);
+    assert_eq!(
+        api.get::<PersistentVolume>("", VOLUME).unwrap().metadata.resource_version,
+        removed.metadata.resource_version
+    );
+    world.testbed.tear_down().await;
 }
