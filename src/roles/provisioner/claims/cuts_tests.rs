@@ -15,6 +15,9 @@ use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::pure::resources::find;
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
 
+#[path = "reschedule_tests.rs"]
+mod reschedule;
+
 const SPACE: &str = "default";
 const CLAIM: &str = "data";
 const SOURCE: &str = "source";
@@ -24,7 +27,9 @@ const ROOMY: &str = "z2";
 
 /// A claim with this patch of a class with a secret. There is a volume with its claim and a snapshot of it, and a node in each zone.
 async fn scene(profile: Profile, binding: &str, patch: &Value) -> Served {
-    let section = json!({ "resync": "0s", "retry": { "initial": "10ms", "max": "1s", "infeasible": "1s" } });
+    // With a strict topology a driver whose pool at the node is full has no other place.
+    let retry = json!({ "initial": "10ms", "max": "1s", "infeasible": "1s" });
+    let section = json!({ "resync": "0s", "strictTopology": true, "retry": retry });
     let world = Served::new(&REGISTRATION, &section, profile).await;
     let (driver, api) = (world.context.driver.name.clone(), &world.testbed.api);
     world.testbed.install_snapshots();
