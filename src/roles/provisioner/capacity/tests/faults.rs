@@ -209,3 +209,25 @@ async fn an_outage_of_the_driver_costs_few_warnings_however_many_slots_there_are
     assert!((1..20).contains(&warnings), "{warnings} warnings");
     world.tear_down().await;
 }
+
+/// Nobody probes for a right: csi-provisioner ended at its start without this one up to 6.3.
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_to_create_is_named_at_each_capacity_and_costs_few_warnings_until_it_is_granted() {
+    let (log, _guard) = warnings();
+    let classes: Vec<Value> = (0..50).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
+    let world = World::with(zoned(), &classes).await;
+    let why = "User \"daemon\" cannot create resource \"csistoragecapacities\"";
+    let refused = Rejection::forbidden("storage.k8s.io", "csistoragecapacities", "", why);
+    let on = Matching::any().verb("create").resource("csistoragecapacities");
+    let withheld = world.testbed.api.faults().add(ApiFault::on(on, ApiAction::Refuse(refused)));
+    world.add_node("n1", Some("z1"));
+    world.pass_polls(1).await;
+    let rows = world.rows();
+    assert!(rows.len() == 50 && rows.iter().all(|row| row[5].contains("cannot create resource")), "{rows:?}");
+    let warnings = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    let warnings = warnings.lines().filter(|line| line.contains("could not refresh the capacity")).count();
+    assert!((1..20).contains(&warnings), "{warnings} warnings");
+    world.testbed.api.faults().remove(withheld);
+    world.until("each has its object", |world| world.told().len() == 50).await;
+    world.tear_down().await;
+}
