@@ -59,6 +59,7 @@ pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::snapshotter::config::NodeDeploymentSection;
 
     #[test]
     fn contents_are_neither_created_nor_deleted_and_snapshots_are_not_touched() {
@@ -72,8 +73,12 @@ mod tests {
         assert_eq!(verbs_on("volumesnapshots"), ["get"], "their owners are read");
         assert!(verbs_on("volumegroupsnapshots").is_empty());
         let off = SnapshotterSection { group_snapshots: false, ..SnapshotterSection::default() };
+        let node_deployment = NodeDeploymentSection { enabled: true };
+        let of_a_node = SnapshotterSection { node_deployment, ..SnapshotterSection::default() };
         let is_of_groups = |rule: &Rule| rule.api_group == GROUP_SNAPSHOTS || rule.resource == "volumesnapshots";
-        assert!(!super::rules(&off).iter().any(is_of_groups));
+        for section in [off, of_a_node] {
+            assert!(!super::rules(&section).iter().any(is_of_groups), "{section:?}");
+        }
         let silent = SnapshotterSection { events: EventsMode::None, ..SnapshotterSection::default() };
         assert_eq!(super::rules(&silent).len(), rules.len() - 1);
     }

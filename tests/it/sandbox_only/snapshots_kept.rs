@@ -26,7 +26,8 @@ async fn a_snapshot_of_a_node_is_kept_for_a_content_of_another_node_and_for_one_
         let host = world.name("daemon");
         let config = config_with(snapshotter(json!({ "nodeDeployment": { "enabled": true } }))).to_string();
         let dial = world.sandbox().testbed.driver_dial(&host);
-        let _daemon = world.ground().start_on(&host, "here", &config, dial).await;
+        let daemon = world.ground().start_on(&host, "here", &config, dial).await;
+        world.page_names(&daemon, &["the snapshot-controller assigns groups to no node"]).await;
         let id = world.cut_behind("theirs");
         let source = || json!({ "snapshotHandle": id });
         let here = || json!({ "metadata": { "labels": { MANAGED_BY: "here" }, "finalizers": [BOUND] } });
