@@ -166,6 +166,28 @@ async fn r3_a_label_that_a_node_gets_late_is_waited_for_and_seen_at_once() {
 }
 
 #[tokio::test]
+async fn a_node_that_comes_before_the_driver_is_asked_counts_also_after_a_failed_attempt() {
+    let world = World::two_zones().await;
+    let daemon = world.supplier(json!({})).await;
+    let (host, keys) = (world.name("host"), world.name("keys"));
+    world.node_in("n1", "z1").await;
+    let parameters = json!({"csi.storage.k8s.io/provisioner-secret-name": keys,
+        "csi.storage.k8s.io/provisioner-secret-namespace": "default"});
+    let class = world.class("class", json!({"parameters": parameters})).await;
+    let claim = world.claim("claim", &class, json!({})).await;
+    world.claim_told(&claim, "ProvisioningFailed", &keys).await;
+    world.place("n2", &[(&host, "h1")]).await;
+    world.page_names(&daemon, &["2 different sets of topology keys"]).await;
+    world.secret(&keys, &[("password", b"staple-of-topology".as_slice())]).await;
+    let asked = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
+    let requisite = asked.accessibility_requirements.unwrap().requisite;
+    let with = |key: &str| requisite.iter().filter(|place| place.segments.contains_key(key)).count();
+    assert_eq!((with(ZONE), with(&host), requisite.len()), (1, 1, 2), "{requisite:?}");
+    world.supplied_with(&claim).await;
+    world.assert_nothing_leaked().await;
+}
+
+#[tokio::test]
 async fn s0_an_answer_of_nothing_but_empty_places_is_deleted_and_asked_again() {
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({})).await;
