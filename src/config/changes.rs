@@ -56,13 +56,14 @@ pub const GATES_UNTIL_1_36: &[&str] = &[
 pub enum Absence {
     /// A later version brought it.
     CameWith(Version),
-    /// This version, or an earlier one, took it away.
+    /// This version, or an earlier one, took it away; with version 0.0, none ever had it.
     WentWith(Version),
 }
 
 impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::WentWith(Version(0, 0)) => f.write_str("no version has it"),
             Self::CameWith(Version(major, minor)) => write!(f, "it came with {major}.{minor}"),
             Self::WentWith(Version(major, minor)) => write!(f, "it went with {major}.{minor}"),
         }
@@ -123,5 +124,6 @@ mod tests {
         }
         assert_eq!(came(Version(3, 5)).to_string(), "it came with 3.5");
         assert_eq!(went(Version(2, 0)).to_string(), "it went with 2.0");
+        assert_eq!(went(Version(0, 0)).to_string(), "no version has it");
     }
 }

@@ -145,6 +145,7 @@ const DEFAULTS: &[OldDefault] = &[
 
 /// What its versions brought and took away: the change logs of its releases.
 const CHANGES: &[Change] = &[
+    change(0, 0, &[], &["CSINodeExpandSecret"]),
     change(
         2,
         0,
@@ -284,7 +285,7 @@ const FLAGS: &[Flag] = &[
         "feature-gates",
         Text,
         Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`, `HonorPVReclaimPolicy` is `roles.provisioner.honorReclaimPolicy`, `VolumeAttributesClass` is `roles.provisioner.attributesClasses`: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it; `ReleaseLeaderElectionOnExit` and `CSINodeExpandSecret` are always on",
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`, `HonorPVReclaimPolicy` is `roles.provisioner.honorReclaimPolicy`, `VolumeAttributesClass` is `roles.provisioner.attributesClasses`: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it; `ReleaseLeaderElectionOnExit` is always on, and `CSINodeExpandSecret` is no gate of csi-provisioner, which does not start with it",
     ),
     flag("provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name"),
 ];
