@@ -44,8 +44,8 @@ fn make_claim_anew(world: &Served) {
     world.testbed.api.create_value(new).unwrap();
 }
 
-/// A claim whose node is full, and what `act` does to it just before our write. The claim before that write, and after it: the watch shows
-/// neither to the role before.
+/// Plays a claim whose node is full. `act` changes the claim just before our write, and the watch shows the change only after it. Returns
+/// the claim before that write and after it.
 async fn play(act: impl FnOnce(&Served)) -> (Served, Option<PersistentVolumeClaim>, Option<PersistentVolumeClaim>) {
     let pools = [Pool::at([("zone", FULL)], 0), Pool::at([("zone", ROOMY)], 1 << 40)];
     let world = scene(Profile::default().in_pools(pools), "WaitForFirstConsumer", &on_node(FULL)).await;
