@@ -77,11 +77,18 @@ pub(crate) fn make_with_busybox(folder: &Path, program: Option<&str>, names: &[&
 pub(crate) fn make_with_dd(folder: &Path, names: &[&str]) -> PathBuf {
     let root = root(folder, "dd");
     put_busybox(&root);
-    for program in ["bin/sh", "bin/dd"] {
-        fs::remove_file(root.join(program)).unwrap();
-        put_with_libraries(&root, &Path::new("/").join(program), program);
-    }
+    put_tools_of_this_machine(&root, &["sh", "dd"]);
     archive(names, &root, &busybox_config())
+}
+
+/// Makes an image of a driver: its program, which is static, and the tools of this machine that it runs.
+pub(crate) fn make_with_tools(folder: &Path, program: &Path, tools: &[&str], name: &str) -> PathBuf {
+    let file = program.file_name().expect("a program").to_str().expect("a name in UTF-8");
+    let root = root(folder, file);
+    put_busybox(&root);
+    put_tools_of_this_machine(&root, tools);
+    fs::copy(program, root.join(file)).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    archive(&[name], &root, &json!({"Env": [PATH], "Entrypoint": [format!("/{file}")]}))
 }
 
 /// The root folder of an image.
@@ -123,6 +130,17 @@ fn put_daemon(root: &Path, program: &Path) {
     put_with_libraries(root, program, "csi-control-plane");
     // Without what debuggers read, it is a third as large. Who has no `strip` has a larger image.
     let _ = Command::new("strip").arg("--strip-debug").arg(root.join("csi-control-plane")).status();
+}
+
+/// Tools of this machine in the place of busybox's, which know fewer options.
+fn put_tools_of_this_machine(root: &Path, tools: &[&str]) {
+    for tool in tools {
+        let folders = ["/bin", "/usr/bin", "/sbin", "/usr/sbin"].map(|folder| Path::new(folder).join(tool));
+        let there = folders.iter().find(|path| path.exists()).unwrap_or_else(|| panic!("this machine has no {tool}"));
+        let into = format!("bin/{tool}");
+        let _ = fs::remove_file(root.join(&into));
+        put_with_libraries(root, there, &into);
+    }
 }
 
 /// A program of this machine under a path in the image, and the libraries that it names.

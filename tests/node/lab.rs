@@ -41,6 +41,8 @@ pub(crate) struct Lab {
     pub(crate) machines: Vec<Machine>,
     pub(crate) cluster: ControlPlane,
     pub(crate) client: Client,
+    /// The driver's name.
+    name: &'static str,
     // When all that could call and write has ended.
     _watched: Watched,
     /// What its nodes keep, and the driver's storage.
@@ -55,10 +57,12 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     /// The images on each of them, as archives.
     pub(crate) images: Vec<PathBuf>,
+    /// The driver's name.
+    pub(crate) name: &'static str,
     /// What the cluster is told of the driver: the object's spec.
     pub(crate) driver: Value,
-    /// The driver's profile.
-    pub(crate) profile: Value,
+    /// The profile of the demo driver. `None`: it is another driver, which keeps no record of its calls.
+    pub(crate) profile: Option<Value>,
     /// The values of the chart. `None`: somebody else installs the driver.
     pub(crate) values: Option<Value>,
 }
@@ -71,8 +75,9 @@ impl Lab {
             has_snapshots: false,
             nodes: 2,
             images: images::make(folder),
+            name: NAME,
             driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
-            profile: json!({}),
+            profile: Some(json!({})),
             values: Some(values_of_the_chart(&roles, &[])),
         })
         .await
@@ -86,9 +91,11 @@ impl Lab {
         std::fs::create_dir_all(&archives).unwrap();
         std::fs::create_dir_all(&storage).unwrap();
         let plan = plan(&archives);
-        let mut profile = plan.profile;
-        profile["record"] = format!("/storage/{RPCS}").into();
-        std::fs::write(storage.join(PROFILE), profile.to_string()).unwrap();
+        let rpcs = plan.profile.map(|mut profile| {
+            profile["record"] = format!("/storage/{RPCS}").into();
+            std::fs::write(storage.join(PROFILE), profile.to_string()).unwrap();
+            storage.join(RPCS)
+        });
         let cluster = ControlPlane::start(Extent::Nodes).await;
         if plan.has_snapshots {
             cluster.start_snapshot_controller().await;
@@ -100,13 +107,13 @@ impl Lab {
         let client = cluster.client().await;
         let logs_of = |machine: &Machine| machine.path("/var/log");
         let watched = Watched {
-            driver: NAME.to_owned(),
+            driver: plan.name.to_owned(),
             takes_pairs: false,
-            rpcs: storage.join(RPCS),
+            rpcs,
             cluster: cluster.folder.clone(),
             logs: machines.iter().map(logs_of).chain([storage]).collect(),
         };
-        let lab = Self { machines, cluster, client, _watched: watched, folder };
+        let lab = Self { machines, cluster, client, name: plan.name, _watched: watched, folder };
         for machine in &lab.machines {
             let nodes: Api<Node> = Api::all(lab.client.clone());
             lab.until("the node is ready", async || {
@@ -116,10 +123,10 @@ impl Lab {
             })
             .await;
         }
-        let driver = json!({"metadata": {"name": NAME}, "spec": plan.driver});
+        let driver = json!({"metadata": {"name": plan.name}, "spec": plan.driver});
         lab.create::<CSIDriver>(None, &driver).await;
         let class = json!({
-            "metadata": {"name": CLASS}, "provisioner": NAME, "volumeBindingMode": "WaitForFirstConsumer",
+            "metadata": {"name": CLASS}, "provisioner": plan.name, "volumeBindingMode": "WaitForFirstConsumer",
             "allowVolumeExpansion": true});
         lab.create::<StorageClass>(None, &class).await;
         lab.create::<Namespace>(None, &json!({"metadata": {"name": NAMESPACE}})).await;
@@ -139,13 +146,16 @@ impl Lab {
         self.kubelets_have_the_driver().await;
     }
 
-    /// Waits until both pods of the controller and the one of each node are ready.
+    /// Waits until the pods of the controller are ready, and the one of each node, if the chart has any for nodes.
     pub(crate) async fn pods_are_ready(&self) {
         self.controllers_are_ready().await;
         let daemons: Api<DaemonSet> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.until("the pods of the nodes are ready", async || {
-            let set = daemons.list(&ListParams::default()).await.unwrap().items.pop()?;
-            (usize::try_from(set.status?.number_ready) == Ok(self.machines.len())).then_some(())
+            let sets = daemons.list(&ListParams::default()).await.unwrap().items;
+            let is_ready = |set: DaemonSet| {
+                set.status.is_some_and(|it| usize::try_from(it.number_ready) == Ok(self.machines.len()))
+            };
+            sets.into_iter().all(is_ready).then_some(())
         })
         .await;
     }
@@ -156,18 +166,18 @@ impl Lab {
         for machine in &self.machines {
             self.until("the kubelet has the driver", async || {
                 let node = nodes.get_opt(&machine.name).await.unwrap()?;
-                node.spec.drivers.iter().any(|it| it.name == NAME && it.node_id == machine.name).then_some(())
+                node.spec.drivers.iter().any(|it| it.name == self.name && it.node_id == machine.name).then_some(())
             })
             .await;
         }
     }
 
-    /// Waits until both pods of the controller are ready.
+    /// Waits until all pods of the controller are ready.
     pub(crate) async fn controllers_are_ready(&self) {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
         self.until("the controller's pods are ready", async || {
             let deployment = deployments.list(&ListParams::default()).await.unwrap().items.pop()?;
-            (deployment.status?.ready_replicas? == 2).then_some(())
+            (deployment.status?.ready_replicas == deployment.spec.replicas).then_some(())
         })
         .await;
     }
@@ -296,26 +306,18 @@ impl Lab {
             (state.volumes().is_empty() && state.snapshots().is_empty() && state.groups().is_empty()).then_some(())
         })
         .await;
+        self.no_mount_is_left(&self.folder.join("storage/content")).await;
+    }
+
+    /// No mount of a volume on a node, and no device of a file in this folder.
+    pub(crate) async fn no_mount_is_left(&self, volumes: &Path) {
         for machine in &self.machines {
             let is_ours =
                 |path: &String| path.contains("/kubernetes.io~csi/") || path.contains("/plugins/kubernetes.io/csi/");
             self.until("no mount is left", async || (!machine.mounts().iter().any(is_ours)).then_some(())).await;
         }
-        assert!(self.devices().is_empty(), "{:?}", self.devices());
-    }
-
-    /// The loop devices of the driver's volumes.
-    fn devices(&self) -> Vec<String> {
-        let content = std::fs::read_dir(self.folder.join("storage/content")).unwrap().flatten();
-        let devices = content.filter(|file| file.path().is_file()).flat_map(|file| {
-            let losetup = Command::new("losetup")
-                .args(["--noheadings", "--output", "NAME", "--associated"])
-                .arg(file.path())
-                .output();
-            let told = String::from_utf8(losetup.unwrap().stdout).unwrap();
-            told.lines().map(str::to_owned).collect::<Vec<_>>()
-        });
-        devices.collect()
+        let devices = devices_of(volumes);
+        assert!(devices.is_empty(), "{devices:?}");
     }
 
     /// The nodes that volumes are attached to, by PersistentVolume.
@@ -324,6 +326,20 @@ impl Lab {
         let all = attachments.list(&ListParams::default()).await.unwrap().items;
         all.into_iter().filter_map(|it| Some((it.spec.source.persistent_volume_name?, it.spec.node_name))).collect()
     }
+}
+
+/// The loop devices of the files in a folder.
+fn devices_of(folder: &Path) -> Vec<String> {
+    let content = std::fs::read_dir(folder).unwrap().flatten();
+    let devices = content.filter(|file| file.path().is_file()).flat_map(|file| {
+        let losetup = Command::new("losetup")
+            .args(["--noheadings", "--output", "NAME", "--associated"])
+            .arg(file.path())
+            .output();
+        let told = String::from_utf8(losetup.unwrap().stdout).unwrap();
+        told.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    devices.collect()
 }
 
 /// The process of a pod whose first argument this is. The pod's control group has its UID in its name.

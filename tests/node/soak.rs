@@ -53,8 +53,9 @@ async fn pods_read_what_was_written_while_daemons_and_drivers_die() {
         has_snapshots: true,
         nodes: 2,
         images: [images::make(folder), vec![images::make_older(folder)]].concat(),
+        name: NAME,
         driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
-        profile: json!({}),
+        profile: Some(json!({})),
         values: Some(values_of_the_chart(&roles, &[])),
     })
     .await;

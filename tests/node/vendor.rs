@@ -61,8 +61,9 @@ impl Vendor {
             has_snapshots: false,
             nodes: 1,
             images: [images::make(folder), images_of(&objects, folder)].concat(),
+            name: NAME,
             driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
-            profile: json!({}),
+            profile: Some(json!({})),
             values: None,
         })
         .await;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - `options` is what the caller wants: which specs, with which controllers.
-//! - `setting` describes the driver to the suite, and the cluster to the lab.
+//! - `setting` describes the driver to the suite, and the cluster to the lab; `host_path` does so for csi-driver-host-path, if the caller
+//!   has it.
 //! - `report` counts what the suite says: which specs apply, pass and fail, and why the others are not run.
 //!
 //! Report and result are in `kubernetes-suite` of the target folder. When the specs are over, nothing may be left at the driver, and no
@@ -16,11 +17,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::node::lab::{Lab, NAME};
+use crate::node::lab::Lab;
 use crate::programs;
 use options::Options;
 use report::Report;
+use setting::Driver;
 
+mod host_path;
 mod options;
 mod report;
 mod setting;
@@ -35,18 +38,19 @@ async fn every_spec_of_kubernetes_own_suite_that_applies_passes() {
     let _ = std::fs::remove_dir_all(&results);
     std::fs::create_dir_all(&results).unwrap();
 
-    let lab = Lab::start_as(|folder| setting::plan(folder, &options)).await;
-    setting::complete(&lab, &options).await;
+    let driver = Driver::given();
+    let lab = Lab::start_as(|folder| driver.plan(folder, &options)).await;
+    setting::complete(&lab, &driver, &options).await;
     let begun = Instant::now();
-    let mut report = ginkgo(&lab, &options, &results, false);
-    if options.focus.as_ref().is_none_or(|focus| setting::AT_ONCE.contains(focus.as_str())) {
-        report = report.and(ginkgo(&lab, &options, &results, true));
+    let mut report = ginkgo(&lab, &driver, &options, &results, false);
+    if driver.waits_for_pods() && options.focus.as_ref().is_none_or(|focus| setting::AT_ONCE.contains(focus.as_str())) {
+        report = report.and(ginkgo(&lab, &driver, &options, &results, true));
     }
     let told = format!("{}\nThat took {} s.\n", report.text(), begun.elapsed().as_secs());
     std::fs::write(results.join("report.md"), &told).unwrap();
     println!("{told}");
 
-    lab.nothing_is_left().await;
+    driver.nothing_is_left(&lab).await;
     assert!(report.applied() > 0, "no spec was run: {wanted}");
     assert_eq!(report.failed(), 0, "specs failed");
 }
@@ -57,22 +61,25 @@ fn results() -> PathBuf {
 }
 
 /// Runs the specs whose classes may wait for a pod, or those whose class binds at once.
-fn ginkgo(lab: &Lab, options: &Options, results: &Path, at_once: bool) -> Report {
+fn ginkgo(lab: &Lab, driver: &Driver, options: &Options, results: &Path, at_once: bool) -> Report {
     let name = if at_once { "at-once" } else { "report" };
     let description = results.join(format!("{name}-driver.json"));
-    std::fs::write(&description, setting::description(at_once).to_string()).unwrap();
+    std::fs::write(&description, driver.description(at_once).to_string()).unwrap();
     let mut command = Command::new(programs::find("ginkgo"));
     command.current_dir(results);
     command.args(["--no-color", "--timeout=4h", "--output-dir=."]).arg(format!("--json-report={name}.json"));
     command.args([format!("--procs={}", options.processes), format!("--label-filter={}", options.labels)]);
     // Its program has specs for other things than drivers, too.
-    let every = format!(r"\[Driver: {NAME}\]");
+    let every = format!(r"\[Driver: {}\]", driver.name());
     if at_once {
         command.arg(format!("--focus={every}.*{}", setting::AT_ONCE));
     } else {
         let focus = options.focus.as_ref().map(|focus| format!(".*{focus}")).unwrap_or_default();
         command.arg(format!("--focus={every}{focus}"));
-        command.args([format!("--skip={}", setting::AT_ONCE), format!("--skip={}", setting::LEFT_OUT.0)]);
+        command.arg(format!("--skip={}", setting::LEFT_OUT.0));
+        if driver.waits_for_pods() {
+            command.arg(format!("--skip={}", setting::AT_ONCE));
+        }
     }
     command.arg(programs::find("e2e.test")).arg("--");
     command.args(["--provider=skeleton".to_owned(), format!("--num-nodes={}", lab.machines.len())]);

@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use serde_json::{Value, json};
 
+use super::host_path;
 use super::options::Options;
 use crate::node::images;
 use crate::node::lab::{CLASS, Lab, NAME, NAMESPACE, Plan, values_of_the_chart};
@@ -24,8 +25,32 @@ pub(super) const AT_ONCE: &str = "multiple pods should modify volumes with a dif
 const ZONE: &str = "topology.demo.csi.example.com/zone";
 /// The zone of each node. Two of one zone, for the specs that move a volume; and another, for those that must not.
 const ZONES: [&str; 3] = ["a", "a", "b"];
-/// The class that volumes are changed to.
+/// The class that volumes are changed to, and its parameter.
 const FASTER: &str = "faster";
+pub(super) const FASTER_PARAMETER: &str = "iops";
+/// The demo driver's capabilities, in the suite's words.
+const CAPABILITIES: [&str; 19] = [
+    "persistence",
+    "block",
+    "fsGroup",
+    "exec",
+    "snapshotDataSource",
+    "groupSnapshot",
+    "pvcDataSource",
+    "multipods",
+    "RWX",
+    "controllerExpansion",
+    "nodeExpansion",
+    "offlineExpansion",
+    "onlineExpansion",
+    "topology",
+    "capacity",
+    "readWriteOncePod",
+    "multiplePVsSameID",
+    "capReadOnlyMany",
+    // Its volumes are folders: the file system that a pod sees is the node's, and has its size. csi-driver-host-path says the same.
+    "FSResizeFromSourceNotSupported",
+];
 /// The Go sidecars of a controller.
 const SIDECARS: [(&str, &[&str]); 4] = [
     ("csi-attacher", &[]),
@@ -42,54 +67,86 @@ const SIDECARS: [(&str, &[&str]); 4] = [
     ("csi-snapshotter", &["--extra-create-metadata"]),
 ];
 
-/// The driver, in the suite's words: with each capability that it has. Its volumes are in a zone: but for specs that need no pod, they
-/// are made where the pod is to run.
-pub(super) fn description(at_once: bool) -> Value {
-    let capabilities = [
-        "persistence",
-        "block",
-        "fsGroup",
-        "exec",
-        "snapshotDataSource",
-        "groupSnapshot",
-        "pvcDataSource",
-        "multipods",
-        "RWX",
-        "controllerExpansion",
-        "nodeExpansion",
-        "offlineExpansion",
-        "onlineExpansion",
-        "topology",
-        "capacity",
-        "readWriteOncePod",
-        "multiplePVsSameID",
-        "capReadOnlyMany",
-        // Its volumes are folders: the file system that a pod sees is the node's, and has its size. csi-driver-host-path says the same.
-        "FSResizeFromSourceNotSupported",
-    ];
-    let capabilities: serde_json::Map<_, _> = capabilities.map(|it| (it.to_owned(), true.into())).into_iter().collect();
-    let class = if at_once { json!({"FromName": true}) } else { json!({"FromExistingClassName": CLASS}) };
-    json!({
-        "StorageClass": class,
-        "SnapshotClass": {"FromName": true},
-        "GroupSnapshotClass": {"FromName": true},
-        "VolumeAttributesClass": {"FromExistingClassName": FASTER},
-        "DriverInfo": {
-            "Name": NAME,
-            "SupportedSizeRange": {"Min": "1Mi"},
-            "SupportedFsType": {"": {}},
-            "TopologyKeys": [ZONE],
-            "Capabilities": capabilities,
-            "StressTestOptions": {"NumPods": 3, "NumRestarts": 3},
-            "VolumeSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
-            "VolumeModifyStressTestOptions": {"NumPods": 3},
-            "VolumeGroupSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
-        },
-    })
+/// The driver that the specs are for.
+pub(super) enum Driver {
+    /// The sandbox's.
+    Demo,
+    /// csi-driver-host-path, with its program.
+    HostPath(PathBuf),
 }
 
-/// The cluster. `folder` is for images.
-pub(super) fn plan(folder: &Path, options: &Options) -> Plan {
+impl Driver {
+    /// The one that the caller names.
+    pub(super) fn given() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the suite's own input")]
+        let program = std::env::var_os("CSI_DRIVER_HOST_PATH").filter(|it| !it.is_empty());
+        program.map_or(Self::Demo, |program| Self::HostPath(program.into()))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Demo => NAME,
+            Self::HostPath(_) => host_path::NAME,
+        }
+    }
+
+    /// Whether its volumes are made where the pod is to run. Some specs then need a second run, in which they are not.
+    pub(super) fn waits_for_pods(&self) -> bool {
+        matches!(self, Self::Demo)
+    }
+
+    /// The driver, in the suite's words: with each capability that it has. `at_once`: its volumes are made before there is a pod.
+    pub(super) fn description(&self, at_once: bool) -> Value {
+        let (capabilities, topology, inline): (&[&str], _, _) = match self {
+            Self::Demo => (&CAPABILITIES, ZONE, json!([])),
+            Self::HostPath(_) => (&host_path::CAPABILITIES, host_path::TOPOLOGY, json!([{"Shared": true}])),
+        };
+        let capabilities: serde_json::Map<_, _> =
+            capabilities.iter().map(|it| ((*it).to_owned(), true.into())).collect();
+        let class = if at_once || !self.waits_for_pods() {
+            json!({"FromName": true})
+        } else {
+            json!({"FromExistingClassName": CLASS})
+        };
+        json!({
+            "StorageClass": class,
+            "SnapshotClass": {"FromName": true},
+            "GroupSnapshotClass": {"FromName": true},
+            "VolumeAttributesClass": {"FromExistingClassName": FASTER},
+            "InlineVolumes": inline,
+            "DriverInfo": {
+                "Name": self.name(),
+                "SupportedSizeRange": {"Min": "1Mi"},
+                "SupportedFsType": {"": {}},
+                "TopologyKeys": [topology],
+                "Capabilities": capabilities,
+                "StressTestOptions": {"NumPods": 3, "NumRestarts": 3},
+                "VolumeSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
+                "VolumeModifyStressTestOptions": {"NumPods": 3},
+                "VolumeGroupSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
+            },
+        })
+    }
+
+    /// The cluster. `folder` is for images.
+    pub(super) fn plan(&self, folder: &Path, options: &Options) -> Plan {
+        match self {
+            Self::Demo => plan(folder, options),
+            Self::HostPath(program) => host_path::plan(folder, options, program),
+        }
+    }
+
+    /// Nothing is left of the specs: at the driver, and on the nodes.
+    pub(super) async fn nothing_is_left(&self, lab: &Lab) {
+        match self {
+            Self::Demo => lab.nothing_is_left().await,
+            Self::HostPath(_) => host_path::nothing_is_left(lab).await,
+        }
+    }
+}
+
+/// The cluster of the demo driver: three nodes in two zones.
+fn plan(folder: &Path, options: &Options) -> Plan {
     let mut all = images::make(folder);
     all.extend(images_of_the_suite(folder));
     let mut beside = Vec::new();
@@ -98,20 +155,19 @@ pub(super) fn plan(folder: &Path, options: &Options) -> Plan {
         "provisioner": {"capacity": {"enabled": true, "immediateBinding": true}},
     });
     if options.sidecars {
-        for (name, arguments) in SIDECARS {
-            let image = format!("csi-control-plane.invalid/{name}:1");
-            all.push(images::make_with_busybox(folder, Some(name), &[&image]));
-            beside.push(sidecar(name, &image, arguments));
-        }
+        let (images, containers) = sidecars(folder);
+        all.extend(images);
+        beside = containers;
         roles = json!({"liveness": {}});
     }
     Plan {
         has_snapshots: true,
         nodes: ZONES.len(),
         images: all,
+        name: NAME,
         driver: json!({
             "attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File", "storageCapacity": true}),
-        profile: profile(),
+        profile: Some(profile()),
         values: Some(values_of_the_chart(&roles, &beside)),
     }
 }
@@ -124,6 +180,15 @@ fn profile() -> Value {
     let mut services = Profile::default().services;
     services.insert(service::Type::VolumeAccessibilityConstraints as i32);
     json!({"services": services, "nodes": nodes, "segments": [zone("a"), zone("b")]})
+}
+
+/// The Go sidecars: their images, and their containers in the controller's pod.
+pub(super) fn sidecars(folder: &Path) -> (Vec<PathBuf>, Vec<Value>) {
+    let both = SIDECARS.iter().map(|(name, arguments)| {
+        let image = format!("csi-control-plane.invalid/{name}:1");
+        (images::make_with_busybox(folder, Some(name), &[&image]), sidecar(name, &image, arguments))
+    });
+    both.unzip()
 }
 
 /// A container of the controller's pod.
@@ -143,7 +208,7 @@ fn sidecar(name: &str, image: &str, arguments: &[&str]) -> Value {
 }
 
 /// The images that the suite's pods name: a shell and its tools, and its own program for everything else.
-fn images_of_the_suite(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn images_of_the_suite(folder: &Path) -> Vec<PathBuf> {
     let told = Command::new(programs::find("e2e.test")).arg("--list-images").output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     let of = |names: &[&str]| -> Vec<&str> {
@@ -165,8 +230,9 @@ fn images_of_the_suite(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// What the suite finds in the cluster.
-pub(super) async fn complete(lab: &Lab, options: &Options) {
-    let class = json!({"metadata": {"name": FASTER}, "driverName": NAME, "parameters": {"iops": "2000"}});
+pub(super) async fn complete(lab: &Lab, driver: &Driver, options: &Options) {
+    let parameters = json!({FASTER_PARAMETER: "2000"});
+    let class = json!({"metadata": {"name": FASTER}, "driverName": driver.name(), "parameters": parameters});
     lab.create::<VolumeAttributesClass>(None, &class).await;
     if options.sidecars {
         // Their rights are none of our claims.

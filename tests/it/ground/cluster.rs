@@ -87,11 +87,11 @@ impl Ground {
         let watched = Watched {
             driver: profile.name.clone(),
             takes_pairs: !profile.abort_while_pending,
-            rpcs: cluster.folder.join(format!("{}-{RPCS}", profile.name)),
+            rpcs: Some(cluster.folder.join(format!("{}-{RPCS}", profile.name))),
             cluster: cluster.folder.clone(),
             logs: vec![folder.path().to_owned()],
         };
-        profile.record = Some(watched.rpcs.clone());
+        profile.record.clone_from(&watched.rpcs);
         let driver = Driver::new(profile, Clock::system());
         let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
         Self { cluster, client, driver, server, watched, folder }
@@ -172,7 +172,7 @@ impl Ground {
 
     /// Serves a node's own driver, for the daemon of this name.
     pub(crate) async fn start_driver(&self, node: &str, _daemon: &str, driver: &Driver) -> (Server, Dial) {
-        driver.change_profile(|profile| profile.record = Some(self.watched.rpcs.clone()));
+        driver.change_profile(|profile| profile.record.clone_from(&self.watched.rpcs));
         let socket = self.folder.path().join(format!("{node}.sock"));
         (Server::start(driver, Listen::unix(socket.clone(), 0o600)).await.unwrap(), Dial::unix(socket))
     }
