@@ -186,7 +186,8 @@ fn flags_that_a_version_does_not_know_are_told() {
         ("csi-attacher:v4.13.0", ", --feature-gates=BtreeWatchCache=false", Some("(it went with 4.13),")),
         ("csi-attacher:v4.12.0", ", --feature-gates=BtreeWatchCache=false", None),
         ("csi-provisioner:v5.0.0", ", --feature-gates=CSINodeExpandSecret=true", Some("(no version has it),")),
-        ("csi-provisioner:v6.4.0", ", --feature-gates=RetryGenerateName=true", Some("(it went with 6.4),")),
+        // Its module takes the libraries of Kubernetes 1.36.
+        ("csi-provisioner:v6.4.0", ", --feature-gates=RetryGenerateName=true", None),
         ("csi-snapshotter:v8.7.0", ", --feature-gates=APIServerTracing=true", Some("(it went with 8.7),")),
         ("csi-snapshotter:v8.2.0", ", --enable-volume-group-snapshots", Some("(it went with 8.2),")),
     ] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
+use crate::config::changes::{Change, KLOG, change};
 use crate::config::defaults::DefaultValue::{Switch as Gated, Text as Word};
 use crate::config::defaults::{Kept, OldDefault, Version, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -200,7 +200,6 @@ const CHANGES: &[Change] = &[
     change(5, 3, &["automaxprocs"], &[]),
     change(6, 0, &["ReleaseLeaderElectionOnExit", "snapshot-orphan-sweep-interval"], &[]),
     change(6, 2, &["leader-election-labels"], &["HonorPVReclaimPolicy"]),
-    change(6, 4, &[], GATES_UNTIL_1_36),
 ];
 
 /// What it has of its own, and once had.
