@@ -1,6 +1,6 @@
 //! A kubelet's plugin watcher on a real directory: it finds registration sockets, asks them, calls the driver, and says how it went.
 //!
-//! It plays what kubelet 1.36 does (node-and-health spec B3), but looks at the directory every few milliseconds instead of being told
+//! It plays what kubelet 1.37 does (node-and-health spec B3), but looks at the directory every few milliseconds instead of being told
 //! by inotify, has shorter back-offs, and does not name the socket's path as the `:authority`, which no client for Rust would send. A
 //! kubelet's restart is a new one on the same directory.
 

@@ -178,6 +178,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(76, "the demo driver records its calls in a file, without their secrets"),
             Growth(4, "the demo's CSIDriver is there before the daemon"),
             Growth(13, "the demo driver refuses the calls of CSI 1.13 that it does not have"),
+            Growth(41, "what a type declares is judged last and in other words, as in Kubernetes 1.37"),
         ],
     ),
     ("telemetry", 1539, &[Growth(2, "what of the CSIDriver object does not fit is counted")]),

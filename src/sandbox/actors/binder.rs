@@ -121,7 +121,7 @@ fn name_provisioner(cluster: &Cluster, claim: &Value) {
         }
         return;
     };
-    // For a class of an in-tree plugin that a CSI driver has taken over, Kubernetes 1.36 names the driver.
+    // For a class of an in-tree plugin that a CSI driver has taken over, Kubernetes 1.37 names the driver.
     let provisioner = text(&class, "/provisioner");
     let provisioner = match InTree::of_plugin(provisioner) {
         Some(kind) => kind.successor(),

@@ -203,7 +203,7 @@ async fn a_socket_serves_what_a_pipe_does() {
     let incoming = super::tcp_connections(listener);
     tasks.spawn("api", serve(api.clone(), incoming, Connections::default(), CancellationToken::new()));
     let client = kube::Client::try_from(config).unwrap();
-    assert_eq!(client.apiserver_version().await.unwrap().minor, "36");
+    assert_eq!(client.apiserver_version().await.unwrap().minor, "37");
     let maps: KubeApi<ConfigMap> = KubeApi::namespaced(client, "default");
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "cm"}, "data": {"a": "b"}})).unwrap();
     maps.create(&PostParams::default(), &map).await.unwrap();

@@ -371,7 +371,7 @@ async fn clients_find_out_what_there_is() {
         ("/version", "/major", json!("1")),
         ("/api", "/versions", json!(["v1"])),
         ("/apis/storage.k8s.io/v1", "/kind", json!("APIResourceList")),
-        ("/openapi/v3", "/paths/api~1v1/serverRelativeURL", json!("/openapi/v3/api/v1?hash=v1.36.0")),
+        ("/openapi/v3", "/paths/api~1v1/serverRelativeURL", json!("/openapi/v3/api/v1?hash=v1.37.0")),
         ("/apis/none.k8s.io/v1", "/code", json!(404)),
         ("/nowhere", "/reason", json!("NotFound")),
     ];

@@ -177,12 +177,12 @@ pub fn resource_list(served: &[&'static Resource], group: &str, version: &str) -
 pub fn version() -> Value {
     json!({
         "major": "1",
-        "minor": "36",
+        "minor": "37",
         "emulationMajor": "1",
-        "emulationMinor": "36",
+        "emulationMinor": "37",
         "minCompatibilityMajor": "1",
-        "minCompatibilityMinor": "35",
-        "gitVersion": "v1.36.0+sandbox",
+        "minCompatibilityMinor": "36",
+        "gitVersion": "v1.37.0+sandbox",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "2026-01-01T00:00:00Z",

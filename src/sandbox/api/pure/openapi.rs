@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 const TITLE: &str = "Kubernetes";
-const VERSION: &str = "v1.36.0";
+const VERSION: &str = "v1.37.0";
 
 /// `/openapi/v2` as JSON.
 pub fn v2() -> Value {

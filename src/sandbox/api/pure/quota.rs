@@ -1,4 +1,4 @@
-//! What a claim counts against a `ResourceQuota`, and which quotas count it: the rules of `pkg/quota` of Kubernetes 1.36. Pure.
+//! What a claim counts against a `ResourceQuota`, and which quotas count it: the rules of `pkg/quota` of Kubernetes 1.37. Pure.
 //!
 //! Other kinds are not counted, and the limits of other resources are left alone.
 

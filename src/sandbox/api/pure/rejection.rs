@@ -101,7 +101,17 @@ impl Cause {
 
     /// `Too long: may not be more than N bytes`.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
-        Self::new(Fault::TooLong, field, format!("Too long: may not be more than {limit} bytes"))
+        Self::too_long_in(field, limit, "bytes")
+    }
+
+    /// `Too long: may not be more than N units`: what a type declares is counted in characters.
+    pub fn too_long_in(field: impl Into<String>, limit: usize, unit: &str) -> Self {
+        Self::new(Fault::TooLong, field, format!("Too long: may not be more than {limit} {unit}"))
+    }
+
+    /// `Invalid value: null: field is immutable`: where a type declares this, neither value is shown.
+    pub fn immutable(field: impl Into<String>) -> Self {
+        Self::invalid(field, &Value::Null, "field is immutable")
     }
 
     /// `Unsupported value: value: supported values: "a", "b"`.

@@ -1,4 +1,4 @@
-//! What strict decoding finds, in the words of kube-apiserver 1.36. `tests/conformance` asks a real one the same.
+//! What strict decoding finds, in the words of kube-apiserver 1.37. `tests/conformance` asks a real one the same.
 
 use serde_json::json;
 

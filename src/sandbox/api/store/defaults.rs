@@ -26,7 +26,7 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
         "storageclasses" => json!({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
         "csidrivers" => json!({"spec": {
             "attachRequired": true, "fsGroupPolicy": "ReadWriteOnceWithFSType", "podInfoOnMount": false,
-            "requiresRepublish": false, "seLinuxMount": false, "storageCapacity": false,
+            "preventPodSchedulingIfMissing": false, "requiresRepublish": false, "seLinuxMount": false, "storageCapacity": false,
             "volumeLifecycleModes": ["Persistent"],
         }}),
         // Go writes an empty list that has no `omitempty` as null.
@@ -35,7 +35,7 @@ pub(super) fn fill(resource: &Resource, object: &mut Value) {
                 drop(object.pointer_mut("/spec/drivers").map(Value::take));
             }
             underlay_each(object, "/spec/drivers", &json!({"topologyKeys": null}));
-            json!({"spec": {"drivers": null}})
+            json!({"spec": {"drivers": null}, "status": {}})
         }
         "volumeattachments" => json!({"status": {"attached": false}}),
         "events" => json!({"eventTime": null, "reportingComponent": "", "reportingInstance": ""}),

@@ -1,6 +1,6 @@
 //! A claim's data source, which is in two fields: `dataSource` for old clients, `dataSourceRef` for all. Pure.
 //!
-//! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.36, where the feature gate
+//! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.37, where the feature gate
 //! `CrossNamespaceVolumeDataSource` is off unless a user has switched it on.
 
 use serde_json::Value;

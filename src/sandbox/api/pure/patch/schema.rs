@@ -1,4 +1,4 @@
-//! Which lists and maps of our kinds are merged, and by what: the `x-kubernetes-*` marks of Kubernetes 1.36's
+//! Which lists and maps of our kinds are merged, and by what: the `x-kubernetes-*` marks of Kubernetes 1.37's
 //! `OpenAPI`. A field is identified by its name and, if names clash, by its parent. A field that is not listed is
 //! atomic: it is replaced as a whole.
 

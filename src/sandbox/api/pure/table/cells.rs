@@ -1,4 +1,4 @@
-//! The cells of a row, a function a kind: `pkg/printers/internalversion` of Kubernetes 1.36.
+//! The cells of a row, a function a kind: `pkg/printers/internalversion` of Kubernetes 1.37.
 
 use super::super::access::{at, list, text};
 use super::super::definitions::{self, PrinterColumn};

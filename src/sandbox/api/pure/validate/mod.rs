@@ -12,7 +12,7 @@
 //!   structural.rs, cel.rs   kinds that were installed, by their definition
 //! ```
 //!
-//! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.36, oddities included. Rules about fields that no
+//! The rules and words are those of `pkg/apis/*/validation` of Kubernetes 1.37, oddities included. Rules about fields that no
 //! controller of storage reads are left out; [`super::strict`] drops the fields that a kind does not have.
 
 mod cel;
@@ -55,6 +55,7 @@ pub fn on_create(resource: &Resource, new: &Value) -> Result<(), Rejection> {
     if resource.plural == "events" {
         core::event_placement(new, &mut causes);
     }
+    declared(resource, None, new, &mut causes);
     settle(resource, new, &causes)
 }
 
@@ -82,6 +83,7 @@ pub fn on_update(resource: &Resource, old: &Value, new: &Value, status_write: bo
         (_, false) => {
             object(resource, new, &mut causes);
             changes(resource, old, new, &mut causes);
+            declared(resource, Some(old), new, &mut causes);
         }
     }
     settle(resource, new, &causes)
@@ -119,14 +121,12 @@ fn object(resource: &Resource, new: &Value, causes: &mut Vec<Cause>) {
 /// The members that must not change from the stored object to the next.
 fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     match resource.plural {
-        "volumeattachments" => immutable("spec", old.get("spec"), new.get("spec"), causes),
         "csinodes" => storage::csi_node_changes(old, new, causes),
         "csidrivers" => {
             for key in ["attachRequired", "volumeLifecycleModes"] {
                 immutable(&format!("spec.{key}"), at(old, &["spec", key]), at(new, &["spec", key]), causes);
             }
         }
-        "storageclasses" => storage::storage_class_changes(old, new, causes),
         "volumeattributesclasses" => {
             if old.get("driverName") != new.get("driverName") {
                 causes.push(Cause::forbidden("driverName", "updates to driverName are forbidden."));
@@ -144,6 +144,15 @@ fn changes(resource: &Resource, old: &Value, new: &Value, causes: &mut Vec<Cause
         "pods" => core::pod_changes(old, new, causes),
         "secrets" => core::secret_changes(old, new, causes),
         "configmaps" => core::config_map_changes(old, new, causes),
+        _ => {}
+    }
+}
+
+/// The rules that the server generates from the markers on a kind's type. It judges them after all others.
+fn declared(resource: &Resource, old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
+    match resource.plural {
+        "volumeattachments" => storage::attachment_declared(old, new, causes),
+        "storageclasses" => storage::storage_class_declared(old, new, causes),
         _ => {}
     }
 }

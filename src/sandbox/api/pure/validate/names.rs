@@ -5,6 +5,10 @@ use super::super::rejection::Cause;
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
     start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+/// The expression is the one for small letters.
+const SUBDOMAIN_OF_ANY_CASE: &str = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start \
+    and end with an alphanumeric character (e.g. 'Example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -49,6 +53,12 @@ pub fn is_dns_label(name: &str) -> bool {
 pub(super) fn subdomain(name: &str) -> Vec<String> {
     let shaped = name.split('.').all(|part| framed(part, lower));
     too_long(name, 253, "characters").into_iter().chain((!shaped).then(|| SUBDOMAIN.to_owned())).collect()
+}
+
+/// The fault of a DNS subdomain but for its case.
+pub(super) fn subdomain_of_any_case(name: &str) -> Vec<String> {
+    let faults = subdomain(&name.to_lowercase()).into_iter();
+    faults.map(|fault| if fault == SUBDOMAIN { SUBDOMAIN_OF_ANY_CASE.to_owned() } else { fault }).collect()
 }
 
 /// The fault of a DNS label.

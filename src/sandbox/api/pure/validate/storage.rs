@@ -3,7 +3,7 @@
 use super::super::access::{at, list, text};
 use super::super::rejection::Cause;
 use super::{immutable, names, selectors, volumes};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The longest error message that a VolumeAttachment's status can hold, in bytes.
 const MAX_ERROR_MESSAGE: usize = 1024;
@@ -11,10 +11,11 @@ const MAX_ERROR_MESSAGE: usize = 1024;
 const MAX_ATTACHMENT_METADATA: usize = 256 * 1024;
 /// The CSI specification's limit for a node id, in bytes.
 const MAX_NODE_ID: usize = 256;
+/// The CSI specification's limit for a driver's name.
+const MAX_DRIVER_NAME: usize = 63;
 
 /// The spec of a VolumeAttachment.
 pub(super) fn attachment(new: &Value, causes: &mut Vec<Cause>) {
-    names::driver(text(new, &["spec", "attacher"]), "spec.attacher", causes);
     let one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
     let inline = at(new, &["spec", "source", "inlineVolumeSpec"]);
     let volume = at(new, &["spec", "source", "persistentVolumeName"]).and_then(Value::as_str);
@@ -33,6 +34,26 @@ pub(super) fn attachment(new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// What the type of a VolumeAttachment declares: its spec never changes, and the driver's name is judged on creation.
+pub(super) fn attachment_declared(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
+    if let Some(old) = old {
+        if old.get("spec") != new.get("spec") {
+            causes.push(Cause::immutable("spec"));
+        }
+        return;
+    }
+    let (name, field) = (text(new, &["spec", "attacher"]), "spec.attacher");
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+        return;
+    }
+    let faults = names::subdomain_of_any_case(name);
+    causes.extend(faults.into_iter().map(|why| Cause::invalid(field, &name.into(), why)));
+    if name.chars().count() > MAX_DRIVER_NAME {
+        causes.push(Cause::too_long_in(field, MAX_DRIVER_NAME, "characters"));
+    }
+}
+
 /// The status of a VolumeAttachment.
 pub(super) fn attachment_status(new: &Value, causes: &mut Vec<Cause>) {
     let metadata = at(new, &["status", "attachmentMetadata"]).and_then(Value::as_object).into_iter().flatten();
@@ -42,8 +63,7 @@ pub(super) fn attachment_status(new: &Value, causes: &mut Vec<Cause>) {
     }
     for key in ["attachError", "detachError"] {
         if text(new, &["status", key, "message"]).len() > MAX_ERROR_MESSAGE {
-            // The real server names the wrong limit here: it enforces 1024 and says 262144.
-            causes.push(Cause::too_long(format!("status.{key}.message"), MAX_ATTACHMENT_METADATA));
+            causes.push(Cause::too_long(format!("status.{key}.message"), MAX_ERROR_MESSAGE));
         }
         if let Some(code) = at(new, &["status", key, "errorCode"]).filter(|code| code.as_i64().is_some_and(|it| it < 0))
         {
@@ -126,12 +146,10 @@ fn one_of(value: Option<&Value>, field: &str, allowed: &[&str], causes: &mut Vec
     }
 }
 
-/// The name of a driver where it may be any qualified name.
+/// The name of a driver where it may be any qualified name, if there is one.
 fn provisioner(new: &Value, field: &str, causes: &mut Vec<Cause>) {
     let name = text(new, &[field]);
-    if name.is_empty() {
-        causes.push(Cause::required(field, ""));
-    } else {
+    if !name.is_empty() {
         let faults = names::qualified(&name.to_lowercase());
         // The real server shows the name as it compares it.
         causes.extend(faults.into_iter().map(|why| Cause::invalid(field, &name.to_lowercase().into(), why)));
@@ -147,23 +165,28 @@ pub(super) fn storage_class(new: &Value, causes: &mut Vec<Cause>) {
     selectors::allowed_topologies(list(new, &["allowedTopologies"]), "allowedTopologies", causes);
 }
 
-/// The members of a `StorageClass` that never change.
-pub(super) fn storage_class_changes(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    for key in ["parameters", "provisioner"] {
-        immutable(key, old.get(key), new.get(key), causes);
-    }
+/// What the type of a `StorageClass` declares: which members are there and never change.
+pub(super) fn storage_class_declared(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     // Unset is `Delete` and `Immediate`: the server fills them in.
-    for (key, default) in [("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")] {
-        let or = |object: &Value| -> Value {
-            let value = text(object, &[key]);
-            if value.is_empty() { default.into() } else { value.into() }
-        };
-        immutable(key, Some(&or(old)), Some(&or(new)), causes);
+    let read = |object: &Value, key: &str| match (key, at(object, &[key])) {
+        ("reclaimPolicy", None) => json!("Delete"),
+        ("volumeBindingMode", None) => json!("Immediate"),
+        (_, value) => value.cloned().unwrap_or_default(),
+    };
+    for key in ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"] {
+        if key == "provisioner" && text(new, &[key]).is_empty() {
+            causes.push(Cause::required(key, ""));
+        } else if old.is_some_and(|old| read(old, key) != read(new, key)) {
+            causes.push(Cause::immutable(key));
+        }
     }
 }
 
 /// A `VolumeAttributesClass`.
 pub(super) fn attributes_class(new: &Value, causes: &mut Vec<Cause>) {
+    if text(new, &["driverName"]).is_empty() {
+        causes.push(Cause::required("driverName", ""));
+    }
     provisioner(new, "driverName", causes);
     let parameters = at(new, &["parameters"]).and_then(Value::as_object);
     if parameters.is_none_or(serde_json::Map::is_empty) {

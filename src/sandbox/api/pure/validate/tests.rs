@@ -89,7 +89,7 @@ fn new_objects_are_refused_for_each_of_their_faults() {
         (
             "volumeattachments",
             vec![("/spec/source", json!({})), ("/spec/attacher", Value::Null), ("/spec/nodeName", Value::Null)],
-            vec!["spec.attacher", "spec.source", "spec.nodeName"],
+            vec!["spec.source", "spec.nodeName", "spec.attacher"],
         ),
         (
             "volumeattachments",
