@@ -178,9 +178,9 @@ cluster *args:
     GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter mockdriver older)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} {{ elsewhere }}
 
-# The daemon's on the next minor version of Kubernetes. The sandbox's API, which `conformance::` compares, is that of the first.
-cluster-next *args:
-    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes-next peers provisioner resizer snapshotter mockdriver older)" \
+# The same on the minor version of Kubernetes before. The sandbox's API, which `conformance::` compares, is that of the newer one.
+cluster-last *args:
+    GROUND=cluster CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes-last peers provisioner resizer snapshotter mockdriver older)" \
         cargo test --locked --no-fail-fast --test it --test outside -- {{ args }} --skip conformance:: {{ elsewhere }}
 
 # The translation of in-tree volumes beside the Go library's, and YAML beside kubectl's reader (needs Go): `TRANSLATIONS=100000 just translation`.

@@ -2,7 +2,7 @@
 # Builds the programs of the cluster tests once, and prints the folder that they are in.
 #
 #   go/kubernetes   etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl
-#   go/kubernetes-next   the same of the minor version after it
+#   go/kubernetes-last   the same of the minor version before it
 #   go/kubelet      kubelet
 #   go/containerd   containerd, containerd-shim-runc-v2, ctr, and two plugins that give pods a network: ptp, host-local
 #   go/peers        csi-attacher, csi-sanity
@@ -30,7 +30,7 @@
 # A build is kept outside the tree, by version and by what its go.sum (and our own Go, if any) says; what exists isn't built again.
 # KUBEBUILDER_ASSETS, if set, is the folder of an etcd, a kube-apiserver and a kubectl to use instead (setup-envtest's).
 #
-#   build.sh [kubernetes | kubernetes-next | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation | older]...     all, if none is named
+#   build.sh [kubernetes | kubernetes-last | kubelet | containerd | debian | peers | provisioner | resizer | snapshotter | nodesidecars | mockdriver | e2e | helm | helm3 | promtool | prometheus | dockerfile | actionlint | signing | translation | older]...     all, if none is named
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 cache="${CSI_CONTROL_PLANE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/csi-control-plane}/cluster"
@@ -46,7 +46,7 @@ folder() {
     [[ $1 != older ]] || { echo "$cache/older-$(earlier)" && return; }
     sums="$(cat "$here/go/$1/"*.* | sha256sum | cut -c1-8)"
     case $1 in
-        kubernetes | kubernetes-next) echo "$cache/kubernetes-$(version "$1" k8s.io/kubernetes)-$sums" ;;
+        kubernetes | kubernetes-last) echo "$cache/kubernetes-$(version "$1" k8s.io/kubernetes)-$sums" ;;
         kubelet) echo "$cache/kubelet-$(version kubelet k8s.io/kubernetes)-$sums" ;;
         containerd) echo "$cache/containerd-$(version containerd github.com/containerd/containerd/v2)-$sums" ;;
         peers) echo "$cache/peers-$(version peers github.com/kubernetes-csi/external-attacher/v4)-$sums" ;;
@@ -134,7 +134,7 @@ build() {
     exec 9>"$(folder "$part")/.lock"
     flock 9
     case $part in
-        kubernetes | kubernetes-next)
+        kubernetes | kubernetes-last)
             release="$(version "$part" k8s.io/kubernetes)"
             stamp="-X k8s.io/component-base/version.gitVersion=$release -X k8s.io/client-go/pkg/version.gitVersion=$release"
             if [[ -z ${KUBEBUILDER_ASSETS:-} ]]; then
@@ -227,7 +227,7 @@ build() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(kubernetes kubernetes-next kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation older)
+((${#parts[@]})) || parts=(kubernetes kubernetes-last kubelet containerd debian peers provisioner resizer snapshotter nodesidecars mockdriver e2e helm helm3 promtool prometheus dockerfile actionlint signing translation older)
 for part in "${parts[@]}"; do build "$part"; done
 
 # The folders to look in, first match first.

@@ -27,12 +27,12 @@ fn told(program: &str) -> String {
 #[tokio::test]
 async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     let kubernetes = version("kubernetes", "k8s.io/kubernetes");
-    let next = version("kubernetes-next", "k8s.io/kubernetes");
+    let last = version("kubernetes-last", "k8s.io/kubernetes");
     let minor = |release: &str| release.split('.').nth(1).unwrap().parse::<u32>().unwrap();
-    assert_eq!(minor(&kubernetes) + 1, minor(&next), "{next} is not of the minor version after {kubernetes}");
+    assert_eq!(minor(&last) + 1, minor(&kubernetes), "{last} is not of the minor version before {kubernetes}");
     assert_eq!(version("mockdriver", "k8s.io/kubernetes"), kubernetes, "of the same release");
     let parts =
-        [("kubernetes", &kubernetes), ("kubelet", &kubernetes), ("e2e", &kubernetes), ("kubernetes-next", &next)];
+        [("kubernetes", &kubernetes), ("kubelet", &kubernetes), ("e2e", &kubernetes), ("kubernetes-last", &last)];
     for (part, release) in parts {
         assert_eq!(&version(part, "k8s.io/kubernetes"), release, "{part}: of the same release");
         let staging = release.replacen("v1.", "v0.", 1);
@@ -52,14 +52,14 @@ async fn what_runs_is_what_is_built_and_what_the_documents_name() {
     // A user's own server may have any version.
     if find("kube-apiserver").parent() == find("kube-scheduler").parent() {
         let server = crate::shared::api().await.client().await.apiserver_version().await.unwrap();
-        assert!([&kubernetes, &next].contains(&&server.git_version), "{}", server.git_version);
+        assert!([&kubernetes, &last].contains(&&server.git_version), "{}", server.git_version);
     }
 
     let names =
         |document: &str, what: &str| assert!(read(document).contains(what), "{document} does not tell {what:?}");
     let document = "docs/compatibility.md";
     names(document, &format!("kube-apiserver, kube-controller-manager and kube-scheduler {kubernetes} "));
-    names(document, &format!("the same tests of the daemon on {next} "));
+    names(document, &format!("the same tests of the daemon on {last} "));
     names(document, &format!("with kubelet {kubernetes}, containerd "));
     names(document, &format!("| csi-attacher | {attacher} |"));
     names(document, &format!("| csi-provisioner | {provisioner} |"));
