@@ -24,6 +24,7 @@
 //! zones           a StatefulSet across three zones, of which one has no room
 //! sidecar         the Go sidecars as our daemons' neighbours
 //! provisioners    beside csi-provisioner: the same requests, the same volumes, and each other's
+//! topologies      the same of the topology, on nodes with different sets of keys
 //! resizers        beside csi-resizer: each takes over from the other in the middle
 //! snapshotters    beside csi-snapshotter and the real snapshot-controller: each takes over from the other
 //! handovers       the same at each moment in the life of a snapshot and of a group
@@ -60,6 +61,7 @@ mod rights;
 mod room;
 mod sidecar;
 mod snapshotters;
+mod topologies;
 mod two_versions;
 mod versions;
 mod zones;
