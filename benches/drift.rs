@@ -12,6 +12,7 @@ use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
 use csi_control_plane::roles::attacher::attachment::Direction;
 use csi_control_plane::roles::attacher::drift::{DriftDetector, Record};
+use csi_control_plane::roles::reconciler::entries;
 use csi_control_plane::roles::reconciler::listing::{Listing, Next};
 
 const COUNT: usize = 10_000;
@@ -38,13 +39,13 @@ fn pages() -> Vec<ListVolumesResponse> {
 }
 
 fn listed(pages: Vec<ListVolumesResponse>) -> BTreeMap<String, PublishedOn> {
-    let mut listing = Listing::default();
+    let mut listing = Listing::of("ListVolumes");
     for page in pages {
-        if listing.take(page).unwrap() == Next::Complete {
+        if listing.take(entries::volumes(page)).unwrap() == Next::Complete {
             break;
         }
     }
-    listing.into_volumes()
+    entries::published(&listing.into_entries())
 }
 
 /// As recorded; every `drifted`th (0: none) says detached though the driver lists it.

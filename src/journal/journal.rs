@@ -277,8 +277,23 @@ pub(super) async fn fetch<E: Content>(
     place: &Place,
     n: usize,
 ) -> Result<Option<Contents>, OpenError> {
-    let Some(object) = api.use_now()?.get_opt::<ConfigMap>(&place.segment(n)).await? else { return Ok(None) };
+    fetch_with::<E>(api.use_now()?, place, n).await
+}
+
+async fn fetch_with<E: Content>(api: &Api, place: &Place, n: usize) -> Result<Option<Contents>, OpenError> {
+    let Some(object) = api.get_opt::<ConfigMap>(&place.segment(n)).await? else { return Ok(None) };
     Ok(Some(format::read::<E>(place, n, object).map_err(Arc::new)?))
+}
+
+/// Reads the entries of a journal that another role or another daemon keeps, copies among them. Changes nothing.
+pub async fn read<E: Content>(api: &Api, place: &Place) -> Result<Vec<E>, OpenError> {
+    let reads = join_all((0..SEGMENTS).map(|n| fetch_with::<E>(api, place, n))).await;
+    let mut entries = Vec::new();
+    for read in reads {
+        let Some(Contents { entries: own, copies, .. }) = read? else { continue };
+        entries.extend(own.iter().chain(&copies).filter_map(opened_from).map(|entry| entry.content));
+    }
+    Ok(entries)
 }
 
 /// An entry from its copy on an object. Only texts that can be read get into a ledger.

@@ -53,7 +53,7 @@ mod unreadable;
 
 pub use error::{JournalError, OpenError};
 pub use format::Content;
-pub use journal::{Journal, LeftReason, LeftRow, Opened, Row};
+pub use journal::{Journal, LeftReason, LeftRow, Opened, Row, read};
 pub use ledger::JournalStatus;
 pub use lost::{Lost, LostEntry, clear_lost, nodes};
 pub use place::{Place, SEGMENTS};

@@ -73,7 +73,7 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
         config["roles"]["liveness"] = json!({"listen": probed});
         config["roles"]["registrar"] = json!({"directory": registry});
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
-        config["roles"]["reconciler"]["interval"] = "100ms".into();
+        config["roles"]["reconciler"] = json!({"interval": "100ms", "orphans": true});
         let capacity = json!({"enabled": true, "immediateBinding": true, "ownerLevel": -1});
         config["roles"]["provisioner"] = json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": capacity});
         config["roles"]["resizer"] = json!({"retry": {"initial": "100ms", "max": "1s"}});

@@ -51,9 +51,10 @@ fn part(role: &str) -> Part {
         },
         "reconciler" => Part {
             name: "reconciler",
-            section: || json!({"interval": "100ms"}),
-            open: || Theatre::open().boxed_local(),
-            begin: |_| {},
+            section: || json!({"interval": "100ms", "orphans": true}),
+            open: || rbac_snapshots::open().boxed_local(),
+            // Otherwise nothing needs the journal.
+            begin: |theatre| theatre.driver().seed(["orphan"]),
             done: |theatre| reconciler_done(theatre).boxed_local(),
         },
         "provisioner" => Part {

@@ -45,6 +45,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(65, "a search finds the claim of an object"),
             Growth(3, "only a client of the API gives a cache its answer"),
             Growth(41, "a CSIDriver has all fields that a role depends on"),
+            Growth(3, "a kind that does not exist is told from one that cannot be read"),
         ],
     ),
     (
@@ -82,7 +83,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(175, "a standby watches the pod of the holder for the end of its process"),
         ],
     ),
-    ("journal", 1984, &[Growth(12, "the journal holds its client by itself, as the kit holds those of roles")]),
+    (
+        "journal",
+        1984,
+        &[
+            Growth(12, "the journal holds its client by itself, as the kit holds those of roles"),
+            Growth(12, "another role reads the entries of a journal that it does not keep"),
+        ],
+    ),
     (
         "migrate",
         3773,
@@ -147,7 +155,11 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             ),
         ],
     ),
-    ("roles/reconciler", 297, &[]),
+    (
+        "roles/reconciler",
+        297,
+        &[Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told")],
+    ),
     ("roles/registrar", 1595, &[]),
     (
         "roles/resizer",

@@ -137,6 +137,7 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.reconciler.interval", json!("2m"), "reconciler"),
         ("roles.reconciler.pageSize", json!(10), "reconciler"),
         ("roles.reconciler.pageTimeout", json!("2m"), "reconciler"),
+        ("roles.reconciler.orphans", json!(true), "reconciler"),
         ("roles.resizer.timeout", json!("2m"), "resizer"),
         ("roles.resizer.resizeTimeout", json!("3m"), "resizer"),
         ("roles.resizer.modifyTimeout", json!("3m"), "resizer"),

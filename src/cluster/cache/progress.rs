@@ -71,6 +71,11 @@ impl<K: Cached> Cache<K> {
         self.is_synced() && !self.is_absent()
     }
 
+    /// Whether the cluster does not have the kind: then there is no object of it. A kind that cannot be read may have some.
+    pub fn does_not_exist(&self) -> bool {
+        self.is_synced() && self.is_absent() && !locked(&self.0.progress).is_forbidden
+    }
+
     /// Why the objects of the kind are not known; `None`: they are.
     pub fn unknown(&self) -> Option<String> {
         if self.is_known() {

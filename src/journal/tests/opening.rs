@@ -3,7 +3,8 @@
 use super::*;
 use crate::cluster::ObjectName;
 use crate::cluster::names::ANNOTATION_JOURNAL_NODE;
-use crate::journal::{Lost, LostEntry, UnreadableReason};
+use crate::journal::{Lost, LostEntry, UnreadableReason, read};
+use crate::sandbox::api::pure::rejection::Rejection;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_gets_the_entries_of_its_predecessor() {
@@ -27,6 +28,20 @@ async fn a_new_leader_gets_the_entries_of_its_predecessor() {
     assert_eq!(rig.writes(), writes, "it is durable");
     me.journal.remove("u1");
     until(4 * S, || rig.keys() == ["u2"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_reader_sees_the_entries_and_those_that_are_copies() {
+    let rig = Rig::new();
+    assert_eq!(read::<Asked>(&rig.api().await, &place()).await.unwrap(), []);
+    let me = rig.start().await;
+    me.keep("u1").await.unwrap();
+    let copy = json!({ "at": "2026-01-01T00:00:00Z", "volumeName": "pvc-copy", "bytes": 1 }).to_string();
+    rig.server.create_value(segment(7, &json!({ "data": { "u2": copy } }))).unwrap();
+    let names = read::<Asked>(&rig.api().await, &place()).await.unwrap().into_iter().map(|entry| entry.volume_name);
+    assert_eq!(names.collect::<Vec<_>>(), ["pvc-u1", "pvc-copy"]);
+    rig.fault("get", Action::Refuse(Rejection::internal("no")), 1_000);
+    assert!(matches!(read::<Asked>(&rig.api().await, &place()).await, Err(OpenError::Api(_))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::Rest;
+use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
 
-/// The reconciler: how often it lists the driver's volumes, and in which page size.
+/// The reconciler: how often it lists the driver's volumes, in which page size, and whether it looks for orphans.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReconcilerSection {
@@ -24,11 +24,13 @@ pub struct ReconcilerSection {
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub page_timeout: Duration,
+    /// Whether volumes and snapshots are shown that the driver lists and nothing in the cluster has known for an hour. None is deleted.
+    pub orphans: bool,
 }
 
 impl Default for ReconcilerSection {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(60), page_size: 0, page_timeout: Duration::from_secs(60) }
+        Self { interval: Duration::from_secs(60), page_size: 0, page_timeout: Duration::from_secs(60), orphans: false }
     }
 }
 
@@ -51,7 +53,7 @@ impl Section for ReconcilerSection {
 const ATTACHER: &str = "attacher";
 
 /// What is allowed, and probably not intended.
-pub(super) fn warnings(_: &Value, rest: Rest<'_>) -> Vec<String> {
+pub(super) fn warnings(section: &Value, rest: Rest<'_>) -> Vec<String> {
     if rest.roles.contains_key(ATTACHER) {
         return Vec::new();
     }
@@ -61,10 +63,13 @@ pub(super) fn warnings(_: &Value, rest: Rest<'_>) -> Vec<String> {
     } else {
         ""
     };
-    vec![format!(
-        "roles.reconciler without roles.{ATTACHER}: the daemon lists the driver's volumes and nothing acts on what it finds{lease}; \
-         enable both roles or neither"
-    )]
+    let section: Option<ReconcilerSection> = RoleSection::read(section).ok();
+    let (does, advice) = if section.is_some_and(|section| section.orphans) {
+        ("shows orphans and repairs no attachment", "enable both roles, unless volumes are attached in another way")
+    } else {
+        ("lists the driver's volumes and nothing acts on what it finds", "enable both roles or neither")
+    };
+    vec![format!("roles.reconciler without roles.{ATTACHER}: the daemon {does}{lease}; {advice}")]
 }
 
 #[cfg(test)]
@@ -76,7 +81,8 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let section = ReconcilerSection { interval: Duration::ZERO, page_size: -1, page_timeout: Duration::ZERO };
+        let section =
+            ReconcilerSection { interval: Duration::ZERO, page_size: -1, page_timeout: Duration::ZERO, orphans: false };
         let mut faults = Faults::below("roles.reconciler");
         section.check(&mut faults);
         let keys: Vec<_> = faults.into_vec().into_iter().map(|fault| fault.key).collect();
@@ -96,5 +102,9 @@ mod tests {
             assert!(warned(others, true)[0].contains("holds the Lease of csi-attacher"));
             assert!(!warned(others, false)[0].contains("Lease"));
         }
+        let rest = Rest { config: &Config::default(), roles: &BTreeMap::new() };
+        let of = |orphans: bool| warnings(&serde_json::json!({ "orphans": orphans }), rest).remove(0);
+        assert!(of(true).contains("the daemon shows orphans and repairs no attachment; "), "{}", of(true));
+        assert!(of(false).contains("nothing acts on what it finds"), "{}", of(false));
     }
 }

@@ -1,11 +1,22 @@
 //! Lists the driver's volumes every so often and publishes what it saw for the other roles. Commands nobody.
 //!
+//! ```text
+//! ListVolumes ──> listing, entries (P) ──┬──> csi::VolumeListings: the attacher finds drift
+//! ListSnapshots ─────────────────────────┴──> known ──> orphans (P) ──> report        only with `orphans: true`
+//! ```
+//!
+//! Orphans are shown and never deleted: a backend may serve several clusters, each of which knows only its own.
+//!
 //! A page has its own deadline, a token that was seen before ends the pass (R53), and a pass that fails publishes nothing.
 //! The role is served under the attacher's Lease, as the same loop is in external-attacher: who attaches also looks.
 
 mod config;
+pub mod entries;
+mod known;
 pub mod listing;
 pub mod metrics;
+pub mod orphans;
+mod report;
 mod serve;
 
 use serde_json::{Value, json};
@@ -13,6 +24,7 @@ use serde_json::{Value, json};
 use crate::config::RoleSection;
 
 pub use self::config::ReconcilerSection;
+pub use self::report::TABLE;
 use super::csi_attacher;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
@@ -36,6 +48,11 @@ pub const REGISTRATION: Registration = Registration {
 
 const NAME: &str = "reconciler";
 
-fn load(section: &Value, _: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
-    Ok(Box::new(serve::Reconciler { section: RoleSection::read(section)? }))
+/// The key that lets orphans be looked for.
+pub const KEY_OF_ORPHANS: &str = "roles.reconciler.orphans";
+
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let section: ReconcilerSection = RoleSection::read(section)?;
+    let objects = section.orphans.then(|| known::Objects::wire(wiring));
+    Ok(Box::new(serve::Reconciler { section, objects }))
 }

@@ -5,6 +5,7 @@ mod audit;
 mod faults;
 mod groups;
 mod journal;
+mod orphans;
 mod provision;
 mod provision_kept;
 mod resize_writes;

@@ -1,0 +1,208 @@
+//! What in the cluster knows a volume or a snapshot of the driver.
+//!
+//! | | is known by |
+//! |---|---|
+//! | a volume | the `PersistentVolume` with its handle, also one of an in-tree plugin that the driver has taken over; an entry of the journal, or a claim in progress, by its handle or its name |
+//! | a snapshot | the `VolumeSnapshotContent` with its handle, the `VolumeGroupSnapshotContent` with its handle or its group's; a content in progress, by the volume that it takes a snapshot of |
+//!
+//! CSI lists volumes without their names. While the journal has an entry whose volume cannot be told from the others, nothing that
+//! appears counts: it may be that volume. Journals of nodes (`nodeDeployment`) are not read, because their names are not known here.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::cluster::names::object_name;
+use crate::cluster::rbac::Rule;
+use crate::cluster::{
+    Cache, Cached, Fields, GroupSource, ObjectName, PersistentVolume, PersistentVolumeClaim,
+    VolumeGroupSnapshotContent, VolumeSnapshotContent,
+};
+use crate::journal::{self, Content, OpenError, Place};
+use crate::roles::kit::TermScope;
+use crate::roles::wiring::Wiring;
+use crate::translation::{NotServed, csi_form};
+
+use super::orphans::Unknown;
+
+/// The objects that know volumes and snapshots.
+#[derive(Debug)]
+pub(super) struct Objects {
+    volumes: Cache<PersistentVolume>,
+    claims: Cache<PersistentVolumeClaim>,
+    contents: Cache<VolumeSnapshotContent>,
+    groups: Cache<VolumeGroupSnapshotContent>,
+}
+
+/// Why it cannot be said what the cluster knows.
+#[derive(Debug, Error)]
+pub(super) enum ObscureError {
+    /// The objects of a kind are not known.
+    #[error("{0}")]
+    Kind(String),
+    /// An in-tree volume cannot be translated, so that its handle is not known.
+    #[error("PersistentVolume {name} may be any volume of the driver")]
+    Volume {
+        name: String,
+        #[source]
+        source: NotServed,
+    },
+    /// The journal of the requests for volumes cannot be read.
+    #[error("the journal of the requests for volumes cannot be read")]
+    Journal(#[source] OpenError),
+}
+
+/// What an entry of the provisioner's journal says of its volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    request: Request,
+    /// The driver's id of a volume that is being deleted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    discarding: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    volume_name: String,
+}
+
+impl Content for Entry {
+    fn subject(&self) -> String {
+        format!("volume {}", self.request.volume_name)
+    }
+}
+
+/// What the journal's segments are named after: the provisioner's Lease.
+fn stem(driver: &str) -> String {
+    object_name(driver)
+}
+
+/// The right to read the journal, which the provisioner may keep in another daemon.
+pub(super) fn rules(driver: Option<&str>) -> Vec<Rule> {
+    let names = driver.map(|driver| Place::names(&stem(driver))).unwrap_or_default();
+    let reason = "tell an orphan from the volume of a request whose outcome is open";
+    vec![Rule::namespaced("", "configmaps", &["get"], reason).named(names)]
+}
+
+impl Objects {
+    /// Declares the caches and the rights.
+    pub(super) fn wire(wiring: &mut Wiring<'_>) -> Self {
+        wiring.needs_of(rules);
+        Self {
+            volumes: wiring.cache_with(Fields::MIGRATION),
+            claims: wiring.cache_for_feature(),
+            contents: wiring.cache_for_feature(),
+            groups: wiring.cache_for_feature(),
+        }
+    }
+
+    /// Waits until each kind is listed, or is known to be unreadable.
+    pub(super) async fn settled(&self) {
+        self.volumes.settled().await;
+        self.claims.settled().await;
+        self.contents.settled().await;
+        self.groups.settled().await;
+    }
+
+    /// Takes what is known from the volumes of a listing. Returns whether those that are left and were not unknown before may be counted:
+    /// not if the journal has an entry whose volume they may be. `namespace`: the daemon's own.
+    pub(super) async fn know_volumes(
+        &self,
+        scope: &TermScope,
+        namespace: &str,
+        unknown: &mut Unknown<'_>,
+    ) -> Result<bool, ObscureError> {
+        let driver = &scope.driver_name;
+        is_known(&self.volumes)?;
+        is_known(&self.claims)?;
+        for volume in self.volumes.all() {
+            if let Some(handle) = handle(&volume, driver)? {
+                unknown.know(&handle);
+            }
+        }
+        let in_progress = |claim: &PersistentVolumeClaim| {
+            claim.spec.volume_name.is_none()
+                && [claim.provisioner(), claim.migrated_to()].contains(&Some(driver.as_str()))
+        };
+        if unknown.is_empty() {
+            return Ok(true);
+        }
+        let mut claims = self.claims.all();
+        claims.retain(|claim| in_progress(claim));
+        unknown.know_named(&claims.iter().map(|claim| &*claim.metadata.uid).collect::<Vec<_>>());
+        let place = Place { namespace: namespace.to_owned(), stem: stem(driver), driver: driver.clone(), node: None };
+        let read = scope.in_task(async |api| journal::read::<Entry>(&api, &place).await).await;
+        let entries = read.map_err(OpenError::from).flatten().map_err(ObscureError::Journal)?;
+        let (discarding, creating): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry: &&Entry| entry.discarding.is_some());
+        discarding.into_iter().filter_map(|entry| entry.discarding.as_deref()).for_each(|handle| unknown.know(handle));
+        let mut names: Vec<&str> = creating.into_iter().map(|entry| &*entry.request.volume_name).collect();
+        // An entry leaves the journal some time after its PersistentVolume was stored.
+        names.retain(|name| self.volumes.get(&ObjectName::cluster(name)).is_none());
+        let found = unknown.know_named(&names);
+        Ok(names.iter().all(|name| found.contains(name)))
+    }
+
+    /// Takes what is known from the snapshots of a listing.
+    pub(super) fn know_snapshots(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
+        is_known(&self.contents)?;
+        // Most clusters have no groups. Then none knows a snapshot.
+        if !self.groups.does_not_exist() {
+            is_known(&self.groups)?;
+        }
+        for content in self.contents.all().into_iter().filter(|content| content.driver == driver) {
+            let handles = [&content.snapshot_handle, &content.source_snapshot];
+            handles.into_iter().flatten().for_each(|handle| unknown.know(handle));
+            if handles == [&None, &None] {
+                content.source_volume.iter().for_each(|volume| unknown.know_of_volume(volume));
+            }
+        }
+        for content in self.groups.all().into_iter().filter(|content| content.driver == driver) {
+            know_group(&content, unknown);
+        }
+        Ok(())
+    }
+}
+
+fn know_group(content: &VolumeGroupSnapshotContent, unknown: &mut Unknown<'_>) {
+    let status = content.status.as_deref();
+    for member in status.iter().flat_map(|status| &status.members) {
+        unknown.know(&member.snapshot_handle);
+    }
+    let group = status.and_then(|status| status.volume_group_snapshot_handle.as_ref());
+    if let Some(group) = group {
+        unknown.know_of_group(group);
+    }
+    match &content.source {
+        GroupSource::Snapshots { group, members } => {
+            unknown.know_of_group(group);
+            for member in members {
+                unknown.know(member);
+            }
+        }
+        GroupSource::Volumes(volumes) if group.is_none() => {
+            for volume in volumes {
+                unknown.know_of_volume(volume);
+            }
+        }
+        GroupSource::Volumes(_) | GroupSource::None => {}
+    }
+}
+
+fn is_known<K: Cached>(cache: &Cache<K>) -> Result<(), ObscureError> {
+    cache.unknown().map_or(Ok(()), |why| Err(ObscureError::Kind(why)))
+}
+
+/// The handle of a volume of this driver.
+fn handle(volume: &PersistentVolume, driver: &str) -> Result<Option<String>, ObscureError> {
+    match csi_form(volume, driver) {
+        Ok(spec) => Ok(spec.csi.as_ref().filter(|csi| csi.driver == driver).map(|csi| csi.volume_handle.clone())),
+        Err(NotServed::NotCsi | NotServed::OtherDriver(_)) => Ok(None),
+        Err(source) => Err(ObscureError::Volume { name: volume.metadata.name.to_string(), source }),
+    }
+}
+
+#[cfg(test)]
+#[path = "known_tests.rs"]
+mod tests;

@@ -1,0 +1,95 @@
+//! Which objects know what.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::IdKind;
+use crate::roles::provisioner::claims::entry::Entry as ProvisionersEntry;
+use crate::roles::provisioner::names;
+use crate::roles::reconciler::orphans::Item;
+
+const DRIVER: &str = "Demo.CSI.example.com";
+
+#[test]
+fn the_journal_is_the_one_that_the_provisioner_keeps() {
+    assert_eq!(stem(DRIVER), names::lease(DRIVER));
+    let rule = rules(Some(DRIVER)).remove(0);
+    assert_eq!(rule.resource_names.len(), 16);
+    assert!(rule.resource_names.contains("demo-csi-example-com-journal-0"));
+    assert!(rules(None)[0].resource_names.is_empty(), "of any driver");
+}
+
+#[test]
+fn an_entry_of_the_provisioner_tells_the_name_or_the_handle_of_its_volume() {
+    let written = |more: Value| {
+        let mut entry = json!({
+            "request": { "volumeName": "pvc-1", "requiredBytes": 1, "modes": ["SINGLE_NODE_WRITER"], "persistentVolume": {
+                "driver": DRIVER, "name": "pvc-1", "accessModes": [], "reclaimPolicy": "Delete", "class": "gold",
+                "claim": { "namespace": "shop", "name": "data", "uid": "1", "resourceVersion": "7" } } },
+        });
+        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let theirs: ProvisionersEntry = serde_json::from_value(entry).unwrap();
+        serde_json::from_value::<Entry>(serde_json::to_value(theirs).unwrap()).unwrap()
+    };
+    let expected = |discarding: Option<&str>| Entry {
+        request: Request { volume_name: "pvc-1".to_owned() },
+        discarding: discarding.map(str::to_owned),
+    };
+    assert_eq!(written(json!({})), expected(None));
+    assert_eq!(written(json!({ "discarding": "vol-1" })), expected(Some("vol-1")));
+    assert_eq!(expected(None).subject(), "volume pvc-1");
+}
+
+#[test]
+fn volumes_of_the_driver_have_a_handle_in_tree_or_not_and_those_of_others_have_none() {
+    const EBS: &str = "ebs.csi.aws.com";
+    for (spec, expected) in [
+        (json!({ "csi": { "driver": EBS, "volumeHandle": "vol-1" } }), Ok(Some("vol-1"))),
+        (json!({ "csi": { "driver": "other", "volumeHandle": "vol-1" } }), Ok(None)),
+        (
+            json!({ "awsElasticBlockStore": { "volumeID": "aws://us-east-1a/vol-02399794d890f9375" } }),
+            Ok(Some("vol-02399794d890f9375")),
+        ),
+        (
+            json!({ "awsElasticBlockStore": { "volumeID": "aws://us-east-1a/" } }),
+            Err("PersistentVolume pv may be any volume of the driver"),
+        ),
+        (json!({ "gcePersistentDisk": { "pdName": "d" } }), Ok(None)),
+        (json!({ "nfs": { "server": "s", "path": "/" } }), Ok(None)),
+    ] {
+        let volume: PersistentVolume =
+            serde_json::from_value(json!({ "metadata": { "name": "pv", "uid": "1" }, "spec": spec })).unwrap();
+        let found = handle(&volume, EBS).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map(|handle| handle.map(str::to_owned)).map_err(str::to_owned), "{spec}");
+    }
+}
+
+#[test]
+fn a_group_knows_its_members_and_before_it_is_taken_the_snapshots_of_its_volumes() {
+    let snapshot = |handle: &str, source: &str, group: &str| {
+        let told = |id: &str| Some(id.to_owned()).filter(|id| !id.is_empty());
+        Item { source: told(source), group: told(group), ..Item::of(handle.to_owned()) }
+    };
+    let volumes = json!({ "volumeHandles": ["v1", "v2"] });
+    let given =
+        json!({ "groupSnapshotHandles": { "volumeGroupSnapshotHandle": "g1", "volumeSnapshotHandles": ["s3"] } });
+    let taken = json!({ "volumeGroupSnapshotHandle": "g1", "volumeSnapshotInfoList": [{ "volumeHandle": "v1", "snapshotHandle": "s3" }] });
+    for (source, status, expected) in [
+        (&volumes, &Value::Null, &["s3", "s4"][..]),
+        (&volumes, &taken, &["s2", "s4"]),
+        (&given, &Value::Null, &["s2", "s4"]),
+        (&json!({}), &Value::Null, &["s1", "s2", "s3", "s4"]),
+    ] {
+        let content: VolumeGroupSnapshotContent = serde_json::from_value(json!({
+            "apiVersion": "groupsnapshot.storage.k8s.io/v1", "metadata": { "name": "g", "uid": "1" },
+            "spec": { "driver": DRIVER, "source": source }, "status": status,
+        }))
+        .unwrap();
+        let listed =
+            [snapshot("s1", "v1", "g1"), snapshot("s2", "v2", ""), snapshot("s3", "v3", ""), snapshot("s4", "", "g4")];
+        let mut unknown = Unknown::all(IdKind::Snapshot, DRIVER, listed);
+        know_group(&content, &mut unknown);
+        let left: Vec<String> = unknown.into_items().map(|item| item.handle).collect();
+        assert_eq!(left, expected, "{source} {status}");
+    }
+}
