@@ -98,6 +98,8 @@ pub enum Command {
     },
     /// Rewrite a workload with Go sidecars.
     Migrate(Box<Migrate>),
+    /// Print the orphans that the leader shows.
+    Orphans(Orphans),
     /// Run the demo on this machine.
     Sandbox {
         /// Keep running after the demo.
@@ -172,6 +174,23 @@ pub struct Migrate {
     )]
     pub lenient: Option<Vec<String>>,
     /// How to print the report.
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+}
+
+/// The options of `orphans`.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct Orphans {
+    /// The kubeconfig. Default: as for kubectl.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The driver's name.
+    #[arg(long, value_name = "NAME", value_parser = driver_name)]
+    pub driver_name: String,
+    /// The daemon's namespace. Default: where `run` would have its Leases: `POD_NAMESPACE`, else a pod's own, else default.
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// How to print them.
     #[arg(long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
 }
@@ -286,6 +305,10 @@ enum Verb {
     },
     /// Rewrite a controller's workload: replace its Go sidecars with this daemon, and report every flag.
     Migrate(Migrate),
+    /// Print the volumes and snapshots that the driver lists and nothing in the cluster has known for an hour, as the leader's status
+    /// page shows them. Needs the rights to get leases, pods and pods/proxy in the daemon's namespace, and
+    /// `roles.reconciler.orphans: true`.
+    Orphans(Orphans),
     /// Run a demo on this machine: a Kubernetes API, a demo driver and the daemon, from a new claim to its deleted
     /// volume.
     #[command(hide = cfg!(not(feature = "sandbox")))]
@@ -367,6 +390,7 @@ pub fn parse(
         Verb::Man { folder } => Command::Man { folder },
         Verb::RegistrationProbe { kubelet_registration_path: path } => Command::RegistrationProbe { path },
         Verb::Migrate(migrate) => Command::Migrate(Box::new(migrate)),
+        Verb::Orphans(wanted) => Command::Orphans(wanted),
         Verb::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
             Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout }
         }

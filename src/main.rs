@@ -18,7 +18,7 @@ use csi_control_plane::diagnostics::Door;
 use csi_control_plane::election::Container;
 use csi_control_plane::migrate::report::Lenient;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, input, listen};
+use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, input, listen, stop_on_signal};
 use csi_control_plane::roles::{Instance, metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;
@@ -88,6 +88,7 @@ fn dispatch() -> ExitCode {
         }
         Command::RegistrationProbe { .. } => Ok(Ok(Exit::Success)),
         Command::Migrate(wanted) => migrate(&wanted),
+        Command::Orphans(wanted) => Ok(orphans(wanted, &variables)),
         #[cfg(feature = "sandbox")]
         Command::Sandbox { keep, csi_endpoint, node_id, config, step_timeout } => {
             use csi_control_plane::sandbox::{self, SandboxError};
@@ -200,11 +201,9 @@ fn reach(
     variables: &BTreeMap<String, String>,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
     let namespace = Environment::told_namespace(variables);
     let reach = app::reach(kubeconfig, loaded, Proxies::read(variables), namespace.as_deref(), driver);
-    let reached: Reached = runtime.block_on(reach)?;
+    let reached: Reached = on_one_thread(reach)??;
     if matches!(output, Output::Text) {
         print(&format!("\nserver   {reached}\n"));
     }
@@ -212,6 +211,24 @@ fn reach(
         complain(&format!("warning: {misfit}\n"));
     }
     Ok(Exit::Success)
+}
+
+/// Asks the leader for the orphans, through the API server.
+fn orphans(wanted: cli::Orphans, variables: &BTreeMap<String, String>) -> anyhow::Result<Exit> {
+    let cli::Orphans { kubeconfig, driver_name, namespace, output } = wanted;
+    let access = kubeconfig.map_or_else(|| ClusterAccess::inferred(variables), ClusterAccess::Kubeconfig);
+    let namespace = namespace.unwrap_or_else(|| Environment::lease_namespace(variables));
+    let report = on_one_thread(app::orphans(&access, Proxies::read(variables), &driver_name, &namespace))??;
+    print(&match output {
+        Output::Text => report.to_string(),
+        Output::Json => format!("{:#}\n", serde_json::to_value(report)?),
+    });
+    Ok(Exit::Success)
+}
+
+fn on_one_thread<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.context("cannot start the runtime")?.block_on(work))
 }
 
 /// Writes the manual pages. Pages of another version are replaced.
@@ -384,7 +401,7 @@ async fn serve(
         configuration,
     };
     let stop = CancellationToken::new();
-    let signals = stop_on_signal(stop.clone())?;
+    let signals = stop_on_signal(stop.clone()).context("cannot listen for SIGTERM and SIGINT")?;
     let hang_ups = look_on_hang_up(handle)?;
     let served = app::serve(loaded, environment, stop);
     tokio::pin!(served);
@@ -410,26 +427,6 @@ fn look_on_hang_up(configuration: Option<ConfigurationHandle>) -> anyhow::Result
             }
         }
         std::future::pending::<()>().await;
-    })
-}
-
-/// Cancels `stop` at the first SIGTERM or SIGINT. Resolves at the second, which ends the process at once.
-fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    Ok(async move {
-        for first in [true, false] {
-            tokio::select! {
-                biased;
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            if first {
-                tracing::info!("stopping: waiting for work in flight, then releasing the leases");
-                stop.cancel();
-            }
-        }
     })
 }
 

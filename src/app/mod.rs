@@ -13,6 +13,7 @@ mod environment;
 mod lease_group;
 mod lease_groups;
 mod local_roles;
+mod orphans;
 mod plan;
 mod reach;
 mod reload;
@@ -21,6 +22,7 @@ mod run;
 mod serving;
 
 pub use environment::{Environment, telemetry_settings};
+pub use orphans::{OrphansError, OrphansReport, orphans};
 pub use plan::{Plan, UNKNOWN_DRIVER};
 pub use reach::{ReachError, Reached, reach};
 pub use reload::{Configuration, ConfigurationHandle, needs_restart};

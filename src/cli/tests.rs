@@ -150,6 +150,32 @@ fn each_verb_is_a_command() {
 }
 
 #[test]
+fn orphans_are_those_of_a_driver() {
+    for (line, command) in [
+        (
+            "orphans --kubeconfig k --driver-name d.example -n storage --output json",
+            Command::Orphans(Orphans {
+                kubeconfig: Some("k".into()),
+                driver_name: "d.example".to_owned(),
+                namespace: Some("storage".to_owned()),
+                output: Output::Json,
+            }),
+        ),
+        (
+            "orphans --driver-name d.example",
+            Command::Orphans(Orphans {
+                kubeconfig: None,
+                driver_name: "d.example".to_owned(),
+                namespace: None,
+                output: Output::Text,
+            }),
+        ),
+    ] {
+        assert_eq!(parsed(line, &[]), Ok(command), "{line}");
+    }
+}
+
+#[test]
 fn the_demo_driver_is_told_where_it_listens_and_where_its_volumes_are() {
     let command = Command::DemoDriver {
         endpoint: "unix:///csi/csi.sock".to_owned(),
@@ -230,6 +256,7 @@ fn usage_errors_exit_64_and_say_what_is_wrong() {
         ("sandbox --node-id n", "--csi-endpoint"),
         ("sandbox --step-timeout 60", "expected a duration with its unit, such as 15s or 1m30s"),
         ("sandbox --step-timeout 0s", "and more than 0"),
+        ("orphans", "--driver-name <NAME>"),
         ("migrate", "--file <FILE>"),
         ("migrate -f d.yaml --secret s", "expected NAMESPACE/NAME"),
         ("migrate -f d.yaml --secret n/*", "expected NAMESPACE/NAME"),

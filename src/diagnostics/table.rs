@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::shown::{Age, cut};
+use super::shown::{Age, Bytes, cut};
 
 /// A table that a role may show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,6 +203,30 @@ impl TableReport {
             rows: rows.into_iter().map(named).collect(),
             rows_total,
         }
+    }
+}
+
+impl fmt::Display for TableReport {
+    /// As text for people: a line for each row, each column as wide as its widest cell.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let titles = self.columns.iter().map(|column| column.title.to_uppercase()).collect();
+        let text = |row: &BTreeMap<String, Cell>, column: &ColumnReport| match (row.get(&column.name), column.kind) {
+            (None | Some(Cell::Nothing), _) => "-".to_owned(),
+            (Some(Cell::Number(bytes)), ColumnType::Bytes) => Bytes(*bytes).to_string(),
+            (Some(cell), _) => cell.to_string(),
+        };
+        let row = |row| self.columns.iter().map(|column| text(row, column)).collect();
+        let lines: Vec<Vec<String>> = std::iter::once(titles).chain(self.rows.iter().map(row)).collect();
+        let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or_default();
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        for line in &lines {
+            let padded: Vec<String> = line.iter().zip(&widths).map(|(text, width)| format!("{text:width$}")).collect();
+            writeln!(f, "{}", padded.join("  ").trim_end())?;
+        }
+        if self.rows_total > self.rows.len() {
+            writeln!(f, "The first {} of {}.", self.rows.len(), self.rows_total)?;
+        }
+        Ok(())
     }
 }
 

@@ -35,6 +35,19 @@ impl<'a> ContainerProcess<'a> {
     }
 }
 
+/// The pod of the process with this identity, if it has one: a sidecar's identity is its pod's name alone.
+///
+/// ```
+/// use csi_control_plane::election::pod_of;
+///
+/// assert_eq!(pod_of("driver-0_0b5c0f9e_daemon_1b2c"), "driver-0");
+/// assert_eq!(pod_of("driver-0_1b2c"), "driver-0");
+/// assert_eq!(pod_of("driver-0"), "driver-0");
+/// ```
+pub fn pod_of(identity: &str) -> &str {
+    identity.split_once('_').map_or(identity, |(pod, _)| pod)
+}
+
 /// What a process writes into the termination log of its container: people read it in `kubectl describe pod`.
 pub(super) fn termination_message(identity: &str) -> String {
     format!("leader election identity: {identity}")

@@ -61,6 +61,7 @@ pub use config::LeaderElectionSection;
 pub use container::{Container, identity};
 pub use elector::{ElectionError, Elector};
 pub use gate::{Gate, Leadership};
+pub use identity::pod_of;
 pub use lease_client::{LeaseError, rehearse};
 pub use settings::{LeaseSettings, SettingsError};
 pub use status::{ElectionStatus, ElectionView, Stalled};

@@ -25,7 +25,9 @@ pub mod wiring;
 
 use crate::config::RoleSection;
 
+pub use csi_attacher::lease as orphans_lease;
 pub use driver_object::{Expectation, Misfit, Misfits, Severity};
+pub use reconciler::{KEY_OF_ORPHANS as ORPHANS_KEY, TABLE as ORPHANS};
 pub use role::{
     ClusterOnRequest, ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRegistration, LocalRole,
     Reader, Registration, Role, RoleContext, RoleError, SandboxDriver, SandboxNode,

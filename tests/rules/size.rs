@@ -24,6 +24,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(15, "the names that --lenient leaves out"),
             Growth(28, "the verb `demo-driver` and its options"),
             Growth(15, "`run` refuses the standard input, which it could not read again"),
+            Growth(10, "the verb `orphans` and its options"),
         ],
     ),
     (
@@ -34,6 +35,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(12, "the right to watch the holder's pod"),
             Growth(148, "what of the CSIDriver object does not fit is told in four places"),
             Growth(47, "`check` says what of the CSIDriver object does not fit"),
+            Growth(140, "`orphans` finds the leader and reads its status page"),
         ],
     ),
     ("cli", 140, &[]),
@@ -73,6 +75,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(70, "each part of the daemon has a verdict of its own"),
             Growth(74, "the page says what is stopped, and why"),
             Growth(15, "what belongs to a found object is found with it"),
+            Growth(22, "a table is printed as text by a command"),
         ],
     ),
     (
@@ -103,7 +106,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(269, "annotations move with the container, and other objects that name it are found"),
         ],
     ),
-    ("process", 1799, &[Growth(32, "bytes that are no text are told with their line")]),
+    (
+        "process",
+        1799,
+        &[
+            Growth(32, "bytes that are no text are told with their line"),
+            Growth(23, "the signals that stop the daemon, which stood in main.rs"),
+        ],
+    ),
     ("queue", 1073, &[Growth(5, "a failure that waits longer counts as one")]),
     (
         "roles",
