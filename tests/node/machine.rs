@@ -26,6 +26,16 @@ pub(crate) struct Machine {
     kubelet: Option<Program>,
 }
 
+/// Starts containerd, which logs into `log`, and waits until all of it has started. It listens before, and a kubelet that asks it then
+/// ends.
+pub(super) async fn containerd_is_up(log: &Path, start: impl FnOnce() -> Program) -> Program {
+    let starts = || fs::read_to_string(log).unwrap_or_default().matches("containerd successfully booted").count();
+    let before = starts();
+    let containerd = start();
+    eventually("containerd has started", async || (starts() > before).then_some(())).await;
+    containerd
+}
+
 impl Machine {
     /// Starts the node of this number: its kubelet registers it with the cluster whose files are in `folder`. `lab` keeps what nodes
     /// keep.
@@ -52,9 +62,8 @@ impl Machine {
 
     async fn start_containerd(&mut self) {
         let config = format!("--config=containerd-{}.toml", self.number);
-        self.containerd = Some(self.run("containerd", &[&config]));
-        let socket = self.path(CONTAINERD);
-        eventually("containerd listens", async || socket.exists().then_some(())).await;
+        let log = self.folder.join(format!("containerd-{}.log", self.number));
+        self.containerd = Some(containerd_is_up(&log, || self.run("containerd", &[&config])).await);
     }
 
     /// Starts the kubelet.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::control_plane::{ControlPlane, Extent};
+use crate::node::machine::containerd_is_up;
 use crate::program::{Program, eventually};
 use crate::programs;
 
@@ -63,10 +64,9 @@ impl Node {
         let write = |name: &str, text: &str| std::fs::write(cluster.folder.join(name), text).unwrap();
         write("containerd.toml", CONTAINERD);
         write("kubelet.json", &kubelet_config(&group).to_string());
-        let containerd =
-            programs::Program::start(&cluster.folder, "containerd", &["--config=containerd.toml".to_owned()]);
-        let there = || Path::new("/run/containerd/containerd.sock").exists().then_some(());
-        eventually("containerd listens", async || there()).await;
+        let start =
+            || programs::Program::start(&cluster.folder, "containerd", &["--config=containerd.toml".to_owned()]);
+        let containerd = containerd_is_up(&cluster.folder.join("containerd.log"), start).await;
 
         let driver = Driver::new(Profile::with_nodes([ID]), Clock::system());
         std::fs::create_dir_all(Path::new(SOCKET).parent().unwrap()).unwrap();
