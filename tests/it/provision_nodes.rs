@@ -53,6 +53,16 @@ impl Local {
         Self { node, driver, server, dial }
     }
 
+    /// A world with these nodes, each with room for ten volumes.
+    pub(crate) async fn each<const N: usize>(names: [&str; N]) -> (World, [Self; N]) {
+        let world = World::of_nodes().await;
+        let mut nodes = Vec::new();
+        for name in names {
+            nodes.push(Self::set(&world, name, 10).await);
+        }
+        (world, nodes.try_into().ok().unwrap())
+    }
+
     /// The name of its daemon, and of the pod that it runs in.
     pub(crate) fn host(&self) -> String {
         host_on(&self.node)
@@ -194,8 +204,7 @@ async fn a_claim_goes_where_there_is_room_and_waits_until_there_is_some() {
 
 #[tokio::test]
 async fn a_claim_that_waits_for_a_pod_is_provisioned_by_the_daemon_of_the_pods_node() {
-    let world = World::of_nodes().await;
-    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);
+    let (world, [first, second]) = Local::each(["n1", "n2"]).await;
     let _daemons = (first.daemon(&world, json!({})).await, second.daemon(&world, json!({})).await);
     let class = world.waiting_class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -209,8 +218,7 @@ async fn a_claim_that_waits_for_a_pod_is_provisioned_by_the_daemon_of_the_pods_n
 
 #[tokio::test]
 async fn claims_without_a_node_are_left_alone_where_immediate_binding_is_off() {
-    let world = World::of_nodes().await;
-    let local = Local::set(&world, "n1", 10).await;
+    let (world, [local]) = Local::each(["n1"]).await;
     let _daemon = local.daemon(&world, json!({ "nodeDeployment": { "immediateBinding": false } })).await;
     let (now, later) = (world.class("now", json!({})).await, world.waiting_class("later", json!({})).await);
     let immediate = world.claim("immediate", &now, json!({})).await;
@@ -226,8 +234,7 @@ async fn claims_without_a_node_are_left_alone_where_immediate_binding_is_off() {
 
 #[tokio::test]
 async fn r40_a_node_outside_of_the_allowed_topologies_does_not_compete() {
-    let world = World::of_nodes().await;
-    let (outside, inside) = (Local::set(&world, "out", 10).await, Local::set(&world, "in", 10).await);
+    let (world, [outside, inside]) = Local::each(["out", "in"]).await;
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "1s" } });
     let _daemons = (outside.daemon(&world, hasty).await, inside.daemon(&world, json!({})).await);
     let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": [inside.node] }] }]);
@@ -241,8 +248,7 @@ async fn r40_a_node_outside_of_the_allowed_topologies_does_not_compete() {
 
 #[tokio::test]
 async fn s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned() {
-    let world = World::of_nodes().await;
-    let local = Local::set(&world, "n1", 10).await;
+    let (world, [local]) = Local::each(["n1"]).await;
     let _daemon = local.daemon(&world, json!({})).await;
     let class = world.class("class", json!({})).await;
     let old = json!({ "metadata": { "annotations": { names::ANNOTATION_BETA_STORAGE_CLASS: class } },
@@ -253,8 +259,7 @@ async fn s0_a_claim_that_names_its_class_by_the_old_annotation_is_provisioned() 
 
 #[tokio::test]
 async fn a_volume_is_deleted_by_the_daemon_of_its_node_even_if_that_comes_late() {
-    let world = World::of_nodes().await;
-    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [home, other]) = Local::each(["home", "other"]).await;
     let (daemon, _other) = (home.daemon(&world, json!({})).await, other.daemon(&world, json!({})).await);
     let class = world.waiting_class("class", json!({})).await;
     let claims = [world.claim("a", &class, json!({})).await, world.claim("b", &class, json!({})).await];
@@ -283,8 +288,7 @@ async fn a_volume_is_deleted_by_the_daemon_of_its_node_even_if_that_comes_late()
 
 #[tokio::test]
 async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
-    let world = World::of_nodes().await;
-    let (broken, sound) = (Local::set(&world, "broken", 10).await, Local::set(&world, "sound", 10).await);
+    let (world, [broken, sound]) = Local::each(["broken", "sound"]).await;
     let _daemons = (broken.daemon(&world, json!({})).await, sound.daemon(&world, json!({})).await);
     broken.driver.inject(Fault::on(Method::CreateVolume, Action::fail(Code::Internal, "no luck")));
     let class = world.waiting_class("class", json!({})).await;
@@ -300,8 +304,7 @@ async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
 
 #[tokio::test]
 async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
-    let world = World::of_nodes().await;
-    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [home, other]) = Local::each(["home", "other"]).await;
     // Its look at whether the other node is still there never comes.
     let patient = json!({ "nodeDeployment": { "baseDelay": "100h", "maxDelay": "1000h" } });
     let daemon = home.daemon(&world, patient.clone()).await;
@@ -326,8 +329,7 @@ async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
 
 #[tokio::test]
 async fn an_entry_of_another_node_stays_until_that_nodes_driver_was_asked() {
-    let world = World::of_nodes().await;
-    let (first, second) = (Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await);
+    let (world, [first, second]) = Local::each(["n1", "n2"]).await;
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
     let daemons = (first.daemon(&world, hasty.clone()).await, second.daemon(&world, hasty).await);
     let class = world.class("class", json!({})).await;
@@ -377,8 +379,7 @@ pub(crate) fn remembered(status: &Value) -> Option<BTreeMap<String, String>> {
 
 #[tokio::test]
 async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
-    let world = World::of_nodes().await;
-    let (quick, late) = (Local::set(&world, "quick", 10).await, Local::set(&world, "late", 10).await);
+    let (world, [quick, late]) = Local::each(["quick", "late"]).await;
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
     // Its turn never comes here, nor its look at whether the other node is still there.
     let patient = json!({ "nodeDeployment": { "baseDelay": "100h", "maxDelay": "1000h" } });

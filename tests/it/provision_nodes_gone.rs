@@ -51,8 +51,7 @@ impl Local {
 #[tokio::test]
 async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that_is_down_is_not() {
     for is_gone in [true, false] {
-        let world = World::of_nodes().await;
-        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let (world, [lost, other]) = Local::each(["lost", "other"]).await;
         let daemon = lost.daemon(&world, json!({})).await;
         // It owns the claim, and its driver has begun the volume; how far is not known.
         lost.driver.inject(unanswered());
@@ -89,8 +88,7 @@ async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that
 #[tokio::test]
 async fn r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_node_is_gone() {
     for is_begun in [true, false] {
-        let world = World::of_nodes().await;
-        let lost = Local::set(&world, "lost", 10).await;
+        let (world, [lost]) = Local::each(["lost"]).await;
         let values = [world.name("lost"), world.name("other")];
         let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": values }] }]);
         let class = world.waiting_class("class", json!({ "allowedTopologies": allowed })).await;
@@ -112,8 +110,7 @@ async fn r22_a_claim_that_waits_for_a_pod_goes_back_to_the_scheduler_where_its_n
 #[tokio::test]
 async fn what_a_node_that_is_gone_had_begun_is_reported_and_finished_once_the_node_is_back() {
     for (waits, competes) in [(true, true), (false, true), (false, false)] {
-        let world = World::of_nodes().await;
-        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let (world, [lost, other]) = Local::each(["lost", "other"]).await;
         let section = json!({ "nodeDeployment": { "immediateBinding": competes } });
         let class =
             if waits { world.waiting_class("class", json!({})).await } else { world.class("class", json!({})).await };
@@ -143,8 +140,7 @@ async fn what_a_node_that_is_gone_had_begun_is_reported_and_finished_once_the_no
 
 #[tokio::test]
 async fn the_segments_of_a_node_that_is_gone_go_where_each_request_has_its_volume() {
-    let world = World::of_nodes().await;
-    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [lost, other]) = Local::each(["lost", "other"]).await;
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.select(&claim, Some(&lost.node)).await;
@@ -169,8 +165,7 @@ async fn the_segments_of_a_node_that_is_gone_go_where_each_request_has_its_volum
 /// Within one term the daemon knows whose claim it is, also once the claim is bound and the other's PersistentVolume is gone.
 #[tokio::test]
 async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not_take_its_place() {
-    let world = World::of_nodes().await;
-    let (first, other) = (Local::set(&world, "first", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [first, other]) = Local::each(["first", "other"]).await;
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     world.select(&claim, Some(&first.node)).await;
@@ -199,8 +194,7 @@ async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not
 
 #[tokio::test]
 async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_off() {
-    let world = World::of_nodes().await;
-    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [lost, other]) = Local::each(["lost", "other"]).await;
     let section = json!({ "nodeDeployment": { "immediateBinding": false } });
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -219,8 +213,7 @@ async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_of
 
 #[tokio::test]
 async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
-    let world = World::of_nodes().await;
-    let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [lost, other]) = Local::each(["lost", "other"]).await;
     // It makes the volume and does not say which: from then on no error is its last word.
     lost.driver.inject(create(Action::Lie(Lie::NoVolume)));
     let class = world.class("class", json!({})).await;
@@ -240,8 +233,7 @@ async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
 async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a_claim_that_is_anothers_now() {
     // Also what its daemon had begun before it was started again.
     for is_resumed in [false, true] {
-        let world = World::of_nodes().await;
-        let (lost, other) = (Local::set(&world, "lost", 10).await, Local::set(&world, "other", 10).await);
+        let (world, [lost, other]) = Local::each(["lost", "other"]).await;
         let class = world.class("class", json!({})).await;
         let claim = world.claim("claim", &class, json!({})).await;
         world.select(&claim, Some(&lost.node)).await;
@@ -283,8 +275,7 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
 async fn what_was_made_for_a_claim_that_then_came_and_went_on_another_node_is_deleted_or_reported() {
     // The claim is there for as long as its daemon is away, or is gone.
     for is_bound in [true, false] {
-        let world = World::of_nodes().await;
-        let (first, other) = (Local::set(&world, "first", 10).await, Local::set(&world, "other", 10).await);
+        let (world, [first, other]) = Local::each(["first", "other"]).await;
         let class = world.class("class", json!({})).await;
         let claim = world.claim("claim", &class, json!({})).await;
         world.select(&claim, Some(&first.node)).await;

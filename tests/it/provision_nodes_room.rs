@@ -69,8 +69,7 @@ async fn a_node_asks_for_the_room_of_a_claim_with_all_that_the_claim_wants() {
 async fn the_room_of_a_claim_is_looked_for_where_its_volume_would_be() {
     for (section, allows) in [(json!({ "strictTopology": true }), true), (json!({ "immediateTopology": false }), false)]
     {
-        let world = World::of_nodes().await;
-        let local = Local::set(&world, "n1", 10).await;
+        let (world, [local]) = Local::each(["n1"]).await;
         let _daemon = local.daemon(&world, section.clone()).await;
         let values = [world.name("n0"), local.node.clone()];
         let allowed = json!([{ "matchLabelExpressions": [{ "key": ZONE, "values": values }] }]);
@@ -180,8 +179,7 @@ async fn a_nodes_capacity_objects_go_with_its_pod_where_that_owns_them() {
 #[tokio::test]
 async fn a_driver_that_comes_back_at_another_place_is_asked_where_that_is() {
     let (returns, _guard) = crate::logs::count("the driver reports a new topology for this node: restarting the role");
-    let world = World::of_nodes().await;
-    let local = Local::set(&world, "n1", 10).await;
+    let (world, [local]) = Local::each(["n1"]).await;
     let section = json!({ "capacity": { "enabled": true, "ownerLevel": -1, "immediateBinding": true } });
     let daemon = local.daemon(&world, section).await;
     let class = world.class("class", json!({})).await;

@@ -30,8 +30,7 @@ impl World {
 
 #[tokio::test]
 async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone() {
-    let world = World::of_nodes().await;
-    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let (world, locals) = Local::each(["n1", "n2"]).await;
     let _daemons = (locals[0].daemon(&world, json!({})).await, locals[1].daemon(&world, json!({})).await);
     // As Kubernetes has left it when there still was a class.
     let ours = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() } } });
@@ -61,8 +60,7 @@ async fn a_claim_whose_class_is_missing_is_told_by_the_daemon_of_its_node_alone(
 
 #[tokio::test]
 async fn a_claim_without_a_node_that_nobody_can_ask_for_is_taken_and_told_of_by_one_node() {
-    let world = World::of_nodes().await;
-    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let (world, locals) = Local::each(["n1", "n2"]).await;
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
     let daemons = [locals[0].daemon(&world, hasty.clone()).await, locals[1].daemon(&world, hasty).await];
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": world.name("none"),
@@ -96,8 +94,7 @@ async fn a_claim_without_a_node_that_nobody_can_ask_for_is_taken_and_told_of_by_
 
 #[tokio::test]
 async fn a_claim_that_a_populator_serves_is_told_so_by_one_node() {
-    let world = World::of_nodes().await;
-    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let (world, locals) = Local::each(["n1", "n2"]).await;
     let hasty = json!({ "nodeDeployment": { "baseDelay": "1ms", "maxDelay": "2ms" } });
     let _daemons = [locals[0].daemon(&world, hasty.clone()).await, locals[1].daemon(&world, hasty).await];
     let (now, later) = (world.class("now", json!({})).await, world.waiting_class("later", json!({})).await);

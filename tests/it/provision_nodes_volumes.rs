@@ -8,12 +8,10 @@ use serde_json::json;
 use super::provision_nodes::Local;
 use crate::supplier::{figure, says};
 use crate::supply::handle_of;
-use crate::world::World;
 
 #[tokio::test]
 async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_alone() {
-    let world = World::of_nodes().await;
-    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [home, other]) = Local::each(["home", "other"]).await;
     let strict = json!({ "deletionSecretNamespaces": ["elsewhere"] });
     let (daemon, bystander) = (home.daemon(&world, strict.clone()).await, other.daemon(&world, strict).await);
     let class = world.waiting_class("class", json!({})).await;
@@ -42,8 +40,7 @@ async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_a
 
 #[tokio::test]
 async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() {
-    let world = World::of_nodes().await;
-    let (home, other) = (Local::set(&world, "home", 10).await, Local::set(&world, "other", 10).await);
+    let (world, [home, other]) = Local::each(["home", "other"]).await;
     let (daemon, _other) = (home.daemon(&world, json!({})).await, other.daemon(&world, json!({})).await);
     let class = world.waiting_class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -60,8 +57,7 @@ async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() 
 
 #[tokio::test]
 async fn a_volume_is_kept_for_whoever_names_it_by_a_key_that_no_driver_has_told() {
-    let world = World::of_nodes().await;
-    let home = Local::set(&world, "home", 10).await;
+    let (world, [home]) = Local::each(["home"]).await;
     let _daemon = home.daemon(&world, json!({})).await;
     let class = world.waiting_class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
