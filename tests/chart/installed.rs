@@ -6,7 +6,7 @@
 //! ```
 
 use csi_control_plane::roles::Instance;
-use csi_control_plane::sandbox::driver::{Method, Secrets};
+use csi_control_plane::sandbox::driver::Secrets;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
@@ -209,10 +209,7 @@ async fn a_claim_lives_from_its_volume_to_its_end_under_exactly_the_rendered_acc
     let ((_, handle), node_id) = (handle_of(&volume).unwrap(), world.node_id(&node));
     world.driver_until("attached", |driver| driver.published(&handle).contains(&node_id)).await;
     world.delete_pod(&consumer).await;
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
-    world.gone::<PersistentVolume>(&volume.name_any()).await;
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.deleted_with_its_volume(&claim, &volume).await;
     world.assert_nothing_leaked().await;
     let metrics = world.metrics(&daemon).await;
     let used = [

@@ -188,8 +188,7 @@ async fn csi_snapshotter_takes_over_a_snapshot_and_a_group_at_each_moment_of_the
 
 #[tokio::test]
 async fn a_group_is_cut_with_its_members_beside_the_real_snapshot_controller_and_goes_with_one_call() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let cut = world.cut_group_anew().await;
     let content = world.group_ready(&cut).await;
     assert_eq!(content["status"]["volumeSnapshotInfoList"].as_array().unwrap().len(), 2, "{content:#}");

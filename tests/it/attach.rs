@@ -16,8 +16,7 @@ use crate::world::wait::asked;
 
 #[tokio::test]
 async fn r5_r6_an_attach_is_one_publish_and_a_detach_one_unpublish() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let attachment = world.attach(&volume, &node).await;
 
@@ -38,8 +37,7 @@ async fn r5_r6_an_attach_is_one_publish_and_a_detach_one_unpublish() {
 
 #[tokio::test]
 async fn the_publish_context_becomes_the_attachment_metadata_and_goes_with_the_volume() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let attachment = world.attach(&volume, &node).await;
     let status = world.attached(&attachment).await.status.unwrap();
@@ -63,8 +61,8 @@ async fn the_publish_context_becomes_the_attachment_metadata_and_goes_with_the_v
 
 #[tokio::test]
 async fn volumes_are_attached_side_by_side() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "workers": 12, "detachWorkers": 12 } } })).await;
+    let (world, _daemon) =
+        World::with_daemon(json!({ "roles": { "attacher": { "workers": 12, "detachWorkers": 12 } } })).await;
     let node = world.node("node").await;
     let (publish, unpublish) = (Method::ControllerPublishVolume, Method::ControllerUnpublishVolume);
     for method in [publish, unpublish] {
@@ -110,12 +108,7 @@ const ACCESS_MODES: &[(&[&str], Option<Mode>, Option<Mode>)] = &[
 #[tokio::test]
 async fn r26_access_modes_reach_the_driver_as_it_understands_them() {
     for multi_writer in [true, false] {
-        let world = World::with(|profile| {
-            if !multi_writer {
-                profile.controller.remove(&(Rpc::SingleNodeMultiWriter as i32));
-            }
-        })
-        .await;
+        let world = World::with_rpc(Rpc::SingleNodeMultiWriter, multi_writer).await;
         let _daemon = world.daemon(json!({})).await;
         let node = world.node("node").await;
         for (number, (modes, with, without)) in ACCESS_MODES.iter().enumerate() {
@@ -138,8 +131,7 @@ async fn r26_access_modes_reach_the_driver_as_it_understands_them() {
 
 #[tokio::test]
 async fn r13_a_block_volume_is_published_as_a_block_device() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let volume = world.volume_with("pv", json!({ "volumeMode": "Block" })).await;
     world.attached(&world.attach(&volume, &node).await).await;
@@ -149,8 +141,7 @@ async fn r13_a_block_volume_is_published_as_a_block_device() {
 
 #[tokio::test]
 async fn r27_file_system_mount_options_and_attributes_reach_the_driver() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "defaultFsType": "xfs" } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "attacher": { "defaultFsType": "xfs" } } })).await;
     let node = world.node("node").await;
     for (name, fs_type, expected) in [("plain", None, "xfs"), ("named", Some("ext4"), "ext4")] {
         let mut spec = json!({ "mountOptions": ["noatime"], "csi": { "volumeAttributes": { "tier": "gold" } } });
@@ -169,12 +160,7 @@ async fn r27_file_system_mount_options_and_attributes_reach_the_driver() {
 #[tokio::test]
 async fn r14_read_only_is_asked_for_only_where_the_driver_can() {
     for capable in [true, false] {
-        let world = World::with(|profile| {
-            if !capable {
-                profile.controller.remove(&(Rpc::PublishReadonly as i32));
-            }
-        })
-        .await;
+        let world = World::with_rpc(Rpc::PublishReadonly, capable).await;
         let _daemon = world.daemon(json!({})).await;
         let node = world.node("node").await;
         let volume = world.volume_with("pv", json!({ "csi": { "readOnly": true } })).await;
@@ -197,8 +183,7 @@ async fn attach_inline(world: &World, node: &str) -> String {
 
 #[tokio::test]
 async fn r12_an_inline_volume_is_attached_and_detached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let attachment = attach_inline(&world, &node).await;
     world.attached(&attachment).await;
@@ -210,8 +195,7 @@ async fn r12_an_inline_volume_is_attached_and_detached() {
 
 #[tokio::test]
 async fn r51_an_inline_volume_that_was_lost_is_attached_again() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let attachment = attach_inline(&world, &node).await;
     world.attached(&attachment).await;
@@ -222,10 +206,7 @@ async fn r51_an_inline_volume_that_was_lost_is_attached_again() {
 
 #[tokio::test]
 async fn a_driver_without_publish_has_its_attachments_confirmed_without_a_call() {
-    let world = World::with(|profile| {
-        profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
-    })
-    .await;
+    let world = World::with_rpc(Rpc::PublishUnpublishVolume, false).await;
     let daemon = world.daemon(json!({})).await;
     // Not even a node is needed.
     let volume = world.volume("pv").await;
@@ -245,8 +226,7 @@ async fn a_driver_without_publish_has_its_attachments_confirmed_without_a_call()
 
 #[tokio::test]
 async fn an_in_tree_volume_of_another_driver_is_refused_in_words() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let in_tree = json!({ "csi": null, "awsElasticBlockStore": { "volumeID": "vol-1" } });
     let volume = world.volume_with("pv", in_tree).await;
@@ -257,8 +237,7 @@ async fn an_in_tree_volume_of_another_driver_is_refused_in_words() {
 
 #[tokio::test]
 async fn r23_foreign_attachments_are_left_alone() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let foreign = world.name("foreign");
     let source = json!({ "persistentVolumeName": volume });

@@ -21,8 +21,7 @@ fn phase(volume: &PersistentVolume) -> &str {
 
 #[tokio::test]
 async fn an_immediate_claim_is_bound_and_takes_its_volume_with_it() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.provisioner(json!({})).await;
+    let (world, _daemon) = World::with_provisioner(json!({})).await;
     let class = world.class("class", json!({ "parameters": { "kind": "fast" }, "mountOptions": ["noatime"] })).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.provisioned(&claim).await;
@@ -30,17 +29,13 @@ async fn an_immediate_claim_is_bound_and_takes_its_volume_with_it() {
     assert_eq!(spec.mount_options.as_deref(), Some(&["noatime".to_owned()][..]));
     assert_eq!(spec.persistent_volume_reclaim_policy.as_deref(), Some("Delete"));
     assert_eq!(world.driver().creates_of(&volume.name_any()).len(), 1);
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
-    world.gone::<PersistentVolume>(&volume.name_any()).await;
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.deleted_with_its_volume(&claim, &volume).await;
     world.assert_nothing_leaked().await;
 }
 
 #[tokio::test]
 async fn a_volume_that_its_class_retains_is_kept_until_somebody_deletes_it_by_hand() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.provisioner(json!({})).await;
+    let (world, _daemon) = World::with_provisioner(json!({})).await;
     let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let name = world.provisioned(&claim).await.name_any();
@@ -56,8 +51,7 @@ async fn a_volume_that_its_class_retains_is_kept_until_somebody_deletes_it_by_ha
 
 #[tokio::test]
 async fn a_released_volume_whose_policy_is_changed_to_delete_goes() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.provisioner(json!({})).await;
+    let (world, _daemon) = World::with_provisioner(json!({})).await;
     let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let name = world.provisioned(&claim).await.name_any();
@@ -71,8 +65,7 @@ async fn a_released_volume_whose_policy_is_changed_to_delete_goes() {
 
 #[tokio::test]
 async fn a_clone_is_made_of_its_source_which_is_held_until_then() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.provisioner(json!({})).await;
+    let (world, _daemon) = World::with_provisioner(json!({})).await;
     let class = world.class("class", json!({})).await;
     let source = world.claim("source", &class, json!({})).await;
     let (_, handle) = handle_of(&world.provisioned(&source).await).unwrap();
@@ -133,11 +126,7 @@ async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its
     let ((_, handle), node_id) = (handle_of(&volume).unwrap(), world.node_id(&second));
     world.driver_until("attached", |driver| driver.published(&handle).contains(&node_id)).await;
     world.delete_pod(&pod).await;
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
-    world.gone::<PersistentVolume>(&volume.name_any()).await;
-    // Detached before it was deleted: the driver would have refused.
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.deleted_with_its_volume(&claim, &volume).await;
     world.assert_nothing_leaked().await;
 }
 

@@ -27,8 +27,7 @@ async fn listings(world: &World, more: usize) -> Duration {
 
 #[tokio::test]
 async fn r19_r20_a_volume_that_was_lost_is_attached_again_and_recorded_anew() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let attachment = world.attach(&volume, &node).await;
     let before = world.attached(&attachment).await.status.unwrap().attachment_metadata;
@@ -46,9 +45,7 @@ async fn r19_r20_a_volume_that_was_lost_is_attached_again_and_recorded_anew() {
 
 #[tokio::test]
 async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_more() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::NotFound, "no such machine")));
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "no such machine").await;
@@ -62,9 +59,7 @@ async fn a_volume_that_cannot_be_attached_again_is_not_shown_as_attached_any_mor
 /// twice, and refuses for good to attach it again, or the node is gone. Anything less may leave the volume attached to two nodes.
 #[tokio::test]
 async fn a_volume_that_the_driver_only_leaves_out_stays_recorded_as_attached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Internal, "out of sorts")));
     let omitted = BTreeSet::from([world.handle(&volume)]);
     world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
@@ -75,9 +70,7 @@ async fn a_volume_that_the_driver_only_leaves_out_stays_recorded_as_attached() {
 
 #[tokio::test]
 async fn a_lost_volume_stays_recorded_as_attached_until_the_driver_refuses_it_for_good() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Unavailable, "starting")));
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "starting").await;
@@ -88,9 +81,7 @@ async fn a_lost_volume_stays_recorded_as_attached_until_the_driver_refuses_it_fo
 
 #[tokio::test]
 async fn a_lost_volume_of_a_node_that_is_gone_is_no_longer_recorded_as_attached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     world
@@ -103,9 +94,7 @@ async fn a_lost_volume_of_a_node_that_is_gone_is_no_longer_recorded_as_attached(
 
 #[tokio::test]
 async fn a_lost_volume_of_a_node_without_the_driver_stays_recorded_as_attached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.set_drivers(&node, json!([])).await;
     assert!(world.driver().detach_behind(&world.handle(&volume), &world.node_id(&node)));
     let failed = world.failed(&attachment, "driver").await;
@@ -114,9 +103,7 @@ async fn a_lost_volume_of_a_node_without_the_driver_stays_recorded_as_attached()
 
 #[tokio::test]
 async fn a_volume_that_comes_back_while_its_attachment_goes_is_detached_again() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     // Another controller's finalizer keeps the attachment.
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
@@ -149,9 +136,7 @@ async fn r17_a_lost_attachment_without_a_recorded_node_id_is_found_through_its_n
 
 #[tokio::test]
 async fn r21_listings_that_say_nothing_of_a_volume_force_nothing() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (_, volume, _) = world.attached_anew().await;
+    let (world, _daemon, (_, volume, _)) = World::with_attachment().await;
     for lie in [Lie::EntryWithoutStatus, Lie::EntryWithoutVolume] {
         world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(lie)));
         listings(&world, 4).await;
@@ -162,9 +147,7 @@ async fn r21_listings_that_say_nothing_of_a_volume_force_nothing() {
 
 #[tokio::test]
 async fn a_volume_that_the_driver_leaves_out_for_good_is_forced_ever_more_rarely() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (_, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (_, volume, attachment)) = World::with_attachment().await;
     let omitted = BTreeSet::from([world.handle(&volume)]);
     world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::OmitVolumes(omitted))));
     let tenth = listings(&world, 10).await;
@@ -176,8 +159,7 @@ async fn a_volume_that_the_driver_leaves_out_for_good_is_forced_ever_more_rarely
 
 #[tokio::test]
 async fn r22_a_listing_of_several_pages_is_read_to_its_end() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "reconciler": { "pageSize": 2 } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "reconciler": { "pageSize": 2 } } })).await;
     let node = world.node("node").await;
     let mut volumes = Vec::new();
     for number in 0..5 {
@@ -196,8 +178,7 @@ async fn r22_a_listing_of_several_pages_is_read_to_its_end() {
 
 #[tokio::test]
 async fn r23_foreign_attachments_are_not_repaired() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let name = world.name("foreign");
     let source = json!({ "persistentVolumeName": volume });
@@ -212,8 +193,7 @@ async fn r23_foreign_attachments_are_not_repaired() {
 
 #[tokio::test]
 async fn r53_a_listing_that_never_ends_is_ended_and_does_not_hammer_the_driver() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.attached(&world.attach(&volume, &node).await).await;
     world.driver().inject(Fault::on(Method::ListVolumes, Action::Lie(Lie::TokenLoop)));
@@ -249,10 +229,7 @@ async fn fact(world: &World, daemon: &Daemon, name: &str) -> Option<String> {
 #[tokio::test]
 async fn a_driver_that_cannot_list_is_not_asked_to() {
     for missing in [Rpc::ListVolumes, Rpc::ListVolumesPublishedNodes] {
-        let world = World::with(|profile| {
-            profile.controller.remove(&(missing as i32));
-        })
-        .await;
+        let world = World::with_rpc(missing, false).await;
         let daemon = world.daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         let attachment = world.attach(&volume, &node).await;

@@ -33,8 +33,7 @@ async fn r28_r41_a_driver_that_is_slow_to_get_ready_is_waited_for() {
 #[tokio::test]
 async fn a_driver_that_dies_in_the_middle_of_a_publish_is_asked_again_when_it_is_back() {
     for action in [Action::Crash { down: SHORT }, Action::DoneButCrash { down: SHORT }] {
-        let world = World::new().await;
-        let _daemon = world.daemon(json!({})).await;
+        let (world, _daemon) = World::with_daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         world.driver().inject(Fault::on(Method::ControllerPublishVolume, action.clone()).once());
         let attachment = world.attach(&volume, &node).await;
@@ -51,8 +50,7 @@ async fn a_driver_that_dies_in_the_middle_of_a_publish_is_asked_again_when_it_is
 #[tokio::test]
 async fn a_driver_that_dies_in_the_middle_of_an_unpublish_is_asked_again_before_anything_is_released() {
     for action in [Action::Crash { down: SHORT }, Action::DoneButCrash { down: SHORT }] {
-        let world = World::new().await;
-        let _daemon = world.daemon(json!({})).await;
+        let (world, _daemon) = World::with_daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         let attachment = world.attach(&volume, &node).await;
         world.attached(&attachment).await;
@@ -65,9 +63,7 @@ async fn a_driver_that_dies_in_the_middle_of_an_unpublish_is_asked_again_before_
 
 #[tokio::test]
 async fn r29_a_restart_of_the_driver_between_two_attaches_is_survived_by_the_daemon() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
-    let (_, _, attachment) = world.attached_anew().await;
+    let (world, daemon, (_, _, attachment)) = World::with_attachment().await;
     world.restart_driver(SHORT).await;
     world.detached(&attachment).await;
     assert!(!daemon.has_ended());
@@ -96,9 +92,7 @@ fn outcomes(world: &World, volume: &str) -> Vec<&'static str> {
 
 #[tokio::test]
 async fn a_driver_that_cannot_attach_any_more_has_its_leftover_finalizers_released() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
 
     let (next, confirmed) = without_publish(&world, &node).await;
     // Before the daemon has met the new driver, it may have begun to attach `next` by a call, too.
@@ -113,9 +107,7 @@ async fn a_driver_that_cannot_attach_any_more_has_its_leftover_finalizers_releas
 
 #[tokio::test]
 async fn a_driver_that_leaves_its_capability_out_once_has_no_volume_released_that_is_still_attached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
 
     without_publish(&world, &node).await;
     world.driver().change_profile(|profile| {
@@ -130,10 +122,7 @@ async fn a_driver_that_leaves_its_capability_out_once_has_no_volume_released_tha
 
 #[tokio::test]
 async fn a_driver_that_learns_to_attach_is_asked_to_from_then_on() {
-    let world = World::with(|profile| {
-        profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
-    })
-    .await;
+    let world = World::with_rpc(Rpc::PublishUnpublishVolume, false).await;
     let _daemon = world.daemon(json!({})).await;
     let (node, first, second) = (world.node("node").await, world.volume("a").await, world.volume("b").await);
     let before = world.attach(&first, &node).await;
@@ -151,8 +140,7 @@ async fn a_driver_that_learns_to_attach_is_asked_to_from_then_on() {
 
 #[tokio::test]
 async fn a_daemon_that_is_killed_in_the_middle_leaves_nothing_that_its_successor_does_not_finish() {
-    let world = World::new().await;
-    let daemon = world.daemon(objects::short_lease()).await;
+    let (world, daemon) = World::with_daemon(objects::short_lease()).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let going = world.volume("going").await;
     let leaving = world.attach(&going, &node).await;

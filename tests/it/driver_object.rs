@@ -81,8 +81,7 @@ impl World {
 
 #[tokio::test]
 async fn an_object_that_is_made_edited_deleted_and_made_anew_is_told_each_time_and_no_longer_once_it_fits() {
-    let world = World::new().await;
-    let daemon = world.daemon(roles()).await;
+    let (world, daemon) = World::with_daemon(roles()).await;
     // Both roles miss it, and it is told once.
     world.told(&daemon, &["object_missing fault"], &["the object does not exist: "]).await;
     let first = world.announce(json!({"attachRequired": true})).await;
@@ -124,10 +123,7 @@ async fn an_object_that_is_made_edited_deleted_and_made_anew_is_told_each_time_a
 
 #[tokio::test]
 async fn another_configuration_and_another_driver_are_held_against_the_object_anew() {
-    let world = World::with(|profile| {
-        profile.controller.remove(&(Rpc::PublishUnpublishVolume as i32));
-    })
-    .await;
+    let world = World::with_rpc(Rpc::PublishUnpublishVolume, false).await;
     let object = world.announce(json!({"attachRequired": true})).await;
     let daemon = world.daemon(json!({})).await;
     // What costs something without stopping anything is no warning.

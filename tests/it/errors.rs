@@ -50,8 +50,7 @@ async fn r1_r2_r3_r49_no_write_of_ours_cuts_the_back_off_short() {
 
 #[tokio::test]
 async fn r35_an_attach_error_has_the_drivers_code_until_the_next_outcome() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.name("node");
     world.know_node(&world.node_id(&node));
     let volume = world.volume("pv").await;
@@ -77,8 +76,7 @@ async fn r35_an_attach_error_has_the_drivers_code_until_the_next_outcome() {
 
 #[tokio::test]
 async fn error_codes_can_be_switched_off() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "errorCodes": false } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "attacher": { "errorCodes": false } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(fail(Method::ControllerPublishVolume, Code::ResourceExhausted, "full"));
     let attachment = world.attach(&volume, &node).await;
@@ -88,8 +86,7 @@ async fn error_codes_can_be_switched_off() {
 
 #[tokio::test]
 async fn r46_a_message_of_5_kib_is_cut_between_characters_and_seen() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     // Three bytes a character, so that most places to cut are inside of one.
     let message = "\u{6c34}".repeat(5 * 1024 / 3);
@@ -106,8 +103,7 @@ async fn r46_a_message_of_5_kib_is_cut_between_characters_and_seen() {
 
 #[tokio::test]
 async fn r4_no_error_of_an_unpublish_counts_as_detached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let codes: Vec<Code> = (1..17).map(Code::from).collect();
     for code in codes {
@@ -128,8 +124,7 @@ async fn r4_no_error_of_an_unpublish_counts_as_detached() {
 
 #[tokio::test]
 async fn every_error_of_a_publish_is_tried_again_and_shows_its_code() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     for code in (1..17).map(Code::from) {
         let volume = world.volume(&format!("pv-{}", code as i32)).await;
@@ -145,8 +140,7 @@ async fn every_error_of_a_publish_is_tried_again_and_shows_its_code() {
 
 #[tokio::test]
 async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::DoneButHang).once());
     let attachment = world.attach(&volume, &node).await;
@@ -162,8 +156,7 @@ async fn r32_a_publish_that_hangs_is_given_up_at_its_deadline_and_tried_again() 
 
 #[tokio::test]
 async fn an_unpublish_that_hangs_is_given_up_and_tried_again() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
     let (_, volume, attachment) = world.attached_anew().await;
     world.driver().inject(Fault::on(Method::ControllerUnpublishVolume, Action::Hang).once());
     world.detached(&attachment).await;
@@ -172,8 +165,7 @@ async fn an_unpublish_that_hangs_is_given_up_and_tried_again() {
 
 #[tokio::test]
 async fn a_failure_and_its_recovery_are_told_once_each_on_claim_and_attachment() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let claim: PersistentVolumeClaim = serde_json::from_value(json!({
         "metadata": { "name": world.name("claim"), "namespace": "default" },
@@ -208,8 +200,7 @@ async fn a_failure_and_its_recovery_are_told_once_each_on_claim_and_attachment()
 
 #[tokio::test]
 async fn r39_status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(fail(Method::ControllerPublishVolume, Code::Internal, "the array is on fire"));
     let attachment = world.attach(&volume, &node).await;
@@ -253,8 +244,7 @@ async fn r39_status_page_and_metrics_tell_of_a_failure_and_of_its_end() {
 
 #[tokio::test]
 async fn what_a_claims_author_writes_freely_is_no_label() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let invented = world.name("invented");
     let owner = json!({ names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name() });
     let from = json!({ "apiGroup": "example.com", "kind": invented, "name": "monday" });
@@ -274,8 +264,7 @@ async fn what_a_claims_author_writes_freely_is_no_label() {
 
 #[tokio::test]
 async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({ "nodeDeployment": { "enabled": true } })).await;
+    let (world, daemon) = World::with_supplier(json!({ "nodeDeployment": { "enabled": true } })).await;
     let told = async || {
         let status = world.status(&daemon).await;
         let roles = status["roles"].as_array().unwrap();
@@ -292,8 +281,7 @@ async fn a_daemon_that_does_not_know_its_node_does_not_claim_to_serve_it() {
 
 #[tokio::test]
 async fn the_status_tells_what_runs() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({ "roles": { "reconciler": { "interval": "100ms" } } })).await;
+    let (world, daemon) = World::with_daemon(json!({ "roles": { "reconciler": { "interval": "100ms" } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
     world.attach(&volume, &node).await;
@@ -312,8 +300,7 @@ async fn the_status_tells_what_runs() {
 
 #[tokio::test]
 async fn an_attachment_that_is_gone_when_its_attempt_fails_does_not_stay_in_the_figures() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
+    let (world, daemon) = World::with_daemon(json!({ "csi": { "timeout": DEADLINE } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let hang = Fault::on(Method::ControllerPublishVolume, Action::Hang).volume(&world.handle(&volume));
     world.driver().inject(hang);

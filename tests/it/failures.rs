@@ -28,8 +28,7 @@ const DOWN: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn what_is_lost_and_what_is_attached_and_should_not_be_is_no_balance() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let there = Load::put(&world, &node, "there", 1).await;
     there.attached(&world).await;
@@ -158,8 +157,7 @@ async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
 
 #[tokio::test]
 async fn a_driver_that_is_killed_in_the_middle_of_much_work_loses_nothing() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let load = coming_and_going(&world, &node).await;
     world.restart_driver(DOWN).await;
@@ -307,8 +305,7 @@ async fn a_namesake_that_took_an_attachments_place_unseen_is_attached_and_record
 
 #[tokio::test]
 async fn a_namesake_that_takes_an_attachments_place_during_its_publish_gets_a_result_of_its_own() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, other) = (world.node("node").await, world.node("other").await);
     let volume = world.volume("pv").await;
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());

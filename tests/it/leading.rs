@@ -94,8 +94,7 @@ async fn r42_leases_carry_the_labels_that_are_asked_for_and_none_otherwise() {
 
 #[tokio::test]
 async fn without_election_a_daemon_serves_at_once() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "leaderElection": { "enabled": false } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "leaderElection": { "enabled": false } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::fail(Code::Aborted, "busy")).once());
     world.attached(&world.attach(&volume, &node).await).await;

@@ -55,7 +55,7 @@ async fn m23_a_volume_is_attached_by_the_driver_that_has_taken_its_plugin_over_a
 #[tokio::test]
 async fn a_volume_of_the_plugin_grows_once_kubernetes_names_the_driver_as_its_resizer() {
     let world = World::supplied(|profile| profile.name = "pxd.portworx.com".into()).await;
-    let _daemon = world.resizer(crate::resizing::slow()).await;
+    let _daemon = world.resizer(crate::supplier::slow()).await;
     let source = json!({ "volumeID": world.handle(&world.name("pv")) });
     let (claim, volume) = bound(&world, in_tree("portworxVolume", &source)).await;
     // kube-controller-manager's expand controller does that.

@@ -10,14 +10,13 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::objects::{merge, short_lease};
-use crate::resizing::{CURRENT, MODIFY, STATE, at, conditions, expanding, modifying, resizer, slow};
-use crate::supplier::{figure, says};
+use crate::resizing::{CURRENT, MODIFY, STATE, at, conditions, expanding, modifying, resizer};
+use crate::supplier::{figure, says, slow};
 use crate::world::World;
 
 #[tokio::test]
 async fn z35_z37_z46_a_claim_gets_its_first_class_and_another_one() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(slow()).await;
+    let (world, daemon) = World::with_resizer(slow()).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
     let (gold, silver) = (world.attributes("gold", "100").await, world.attributes("silver", "50").await);
     for (class, iops) in [(&gold, "100"), (&silver, "50")] {
@@ -50,8 +49,7 @@ async fn z35_z37_z46_a_claim_gets_its_first_class_and_another_one() {
 
 #[tokio::test]
 async fn z38_z39_a_class_that_comes_after_the_wish_is_used_at_once() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(slow()).await;
+    let (world, daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let name = world.name("late");
     world.ask_for_class(&claim, &name).await;
@@ -68,8 +66,7 @@ async fn z38_z39_a_class_that_comes_after_the_wish_is_used_at_once() {
 
 #[tokio::test]
 async fn z40_z41_an_infeasible_class_is_asked_for_once_a_pause_and_the_way_back_at_once() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let (good, bad) = (world.attributes("good", "100").await, world.attributes("bad", "1").await);
     world.ask_for_class(&claim, &good).await;
@@ -176,8 +173,7 @@ async fn z14_z44_a_refused_class_that_is_being_asked_for_again_is_no_longer_one_
 
 #[tokio::test]
 async fn z42_a_first_class_that_was_refused_can_be_taken_back() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let class = world.attributes("bad", "1").await;
     world.driver().inject(modifying(Action::fail(Code::InvalidArgument, "no")).once());
@@ -192,8 +188,7 @@ async fn z42_a_first_class_that_was_refused_can_be_taken_back() {
 
 #[tokio::test]
 async fn z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the_call() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({"extraModifyMetadata": true})).await;
+    let (world, _daemon) = World::with_resizer(json!({"extraModifyMetadata": true})).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
     let secret = world.name("secret");
     let key = |suffix: &str| format!("volume.kubernetes.io/controller-modify-secret-{suffix}");
@@ -222,8 +217,7 @@ async fn z45_z46_the_secret_of_the_volume_and_the_names_of_the_claim_go_with_the
 
 #[tokio::test]
 async fn z48_the_parameters_of_another_driver_never_reach_ours() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let name = world.name("foreign");
     let of = |driver: &str| json!({"metadata": {"name": name}, "driverName": driver, "parameters": {"iops": "1"}});
@@ -285,8 +279,7 @@ async fn z49_z50_both_wishes_at_once_are_served_one_after_the_other_or_together_
 
 #[tokio::test]
 async fn z52_one_job_that_pauses_does_not_hold_up_the_other() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable_device("claim").await;
     let (bad, good) = (world.attributes("bad", "1").await, world.attributes("good", "100").await);
     world.driver().inject(modifying(Action::fail(Code::InvalidArgument, "no")).once());

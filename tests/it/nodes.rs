@@ -44,9 +44,7 @@ async fn a_volume_that_appears_wakes_what_failed_for_it() {
 
 #[tokio::test]
 async fn r15_a_gone_node_is_detached_by_its_recorded_id() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     world.detached(&attachment).await;
     assert!(!world.is_published(&volume, &node));
@@ -55,9 +53,7 @@ async fn r15_a_gone_node_is_detached_by_its_recorded_id() {
 
 #[tokio::test]
 async fn r16_a_driver_gone_from_its_node_is_detached_by_the_recorded_id() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.set_drivers(&node, json!([])).await;
     world.detached(&attachment).await;
     assert_eq!(world.unpublishes(&volume)[0].node, Some(world.node_id(&node)));
@@ -65,8 +61,7 @@ async fn r16_a_driver_gone_from_its_node_is_detached_by_the_recorded_id() {
 
 #[tokio::test]
 async fn r18_an_annotation_of_the_node_is_never_consulted() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.name("node"), world.volume("pv").await);
     let id = world.node_id(&node);
     world.know_node(&id);
@@ -83,9 +78,7 @@ async fn r18_an_annotation_of_the_node_is_never_consulted() {
 
 #[tokio::test]
 async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.all::<CSINode>().delete(&node, &DeleteParams::default()).await.unwrap();
     world.know_node("another-machine");
     world.register(&node, "another-machine").await;
@@ -99,16 +92,20 @@ async fn r45_a_recreated_node_is_detached_by_the_id_that_it_was_attached_with() 
     assert_eq!(world.publishes(&volume)[1].node.as_deref(), Some("another-machine"));
 }
 
-#[tokio::test]
-async fn a_node_that_has_another_name_by_now_keeps_its_volume_when_the_old_attachment_goes() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+/// A volume that is attached to a machine, and to the same one under another name: the first name, the volume, both attachments.
+async fn attached_under_two_names(world: &World) -> (String, String, [String; 2]) {
     let (before, volume, old) = world.attached_anew().await;
-    // The same machine under another name.
     let after = world.name("renamed");
     world.register(&after, &world.node_id(&before)).await;
     let new = world.attach(&volume, &after).await;
     world.attached(&new).await;
+    (before, volume, [old, new])
+}
+
+#[tokio::test]
+async fn a_node_that_has_another_name_by_now_keeps_its_volume_when_the_old_attachment_goes() {
+    let (world, _daemon) = World::with_daemon(json!({})).await;
+    let (before, volume, [old, new]) = attached_under_two_names(&world).await;
     world.detached(&old).await;
     assert_eq!(world.unpublishes(&volume).len(), 0);
     assert!(world.is_published(&volume, &before), "it is the same machine");
@@ -119,9 +116,7 @@ async fn a_node_that_has_another_name_by_now_keeps_its_volume_when_the_old_attac
 
 #[tokio::test]
 async fn a_copied_attachment_detaches_nothing_in_the_cluster_that_it_is_from() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     let object: VolumeAttachment = world.until(&attachment, "there", |_| true).await;
     assert_eq!(object.annotations().get(RECORDED_FOR), object.metadata.uid.as_ref(), "it says whose data it is");
     // As in another cluster: neither the node nor the volume are there.
@@ -146,13 +141,8 @@ async fn a_copied_attachment_detaches_nothing_in_the_cluster_that_it_is_from() {
 
 #[tokio::test]
 async fn of_two_attachments_to_one_machine_that_go_together_the_volume_is_detached() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (before, volume, old) = world.attached_anew().await;
-    let after = world.name("renamed");
-    world.register(&after, &world.node_id(&before)).await;
-    let new = world.attach(&volume, &after).await;
-    world.attached(&new).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
+    let (before, volume, [old, new]) = attached_under_two_names(&world).await;
     for attachment in [&old, &new] {
         world.detach(attachment).await;
     }
@@ -184,8 +174,7 @@ async fn r44_a_namesake_inherits_neither_delay_nor_finalizer() {
 
 #[tokio::test]
 async fn a_namesake_that_comes_at_once_is_attached_and_detached_once_each_time() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     for round in 1..=3 {
         let attachment = world.attach(&volume, &node).await;

@@ -9,19 +9,13 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::supplier::{create, figure, says, supplier, unanswered};
+use crate::supplier::{create, figure, says, slow, supplier, unanswered};
 use crate::supply::{ZONE, handle_of};
 use crate::world::World;
 
-/// The back-offs are longer than any test waits, so a retry proves a wake-up.
-fn slow() -> Value {
-    json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})
-}
-
 #[tokio::test]
 async fn r10_s0_a_claim_that_can_never_be_is_tried_again_at_once_when_it_is_edited() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(slow()).await;
+    let (world, _daemon) = World::with_supplier(slow()).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::fail(Code::InvalidArgument, "no such colour")).once());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -33,8 +27,8 @@ async fn r10_s0_a_claim_that_can_never_be_is_tried_again_at_once_when_it_is_edit
 
 #[tokio::test]
 async fn r10_s0_the_wait_after_an_infeasible_claim_is_the_configured_one() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({"retry": {"initial": "10ms", "max": "20ms", "infeasible": "1500ms"}})).await;
+    let (world, _daemon) =
+        World::with_supplier(json!({"retry": {"initial": "10ms", "max": "20ms", "infeasible": "1500ms"}})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::fail(Code::InvalidArgument, "no")).once());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -47,8 +41,7 @@ async fn r10_s0_the_wait_after_an_infeasible_claim_is_the_configured_one() {
 
 #[tokio::test]
 async fn s0_an_answer_without_a_volume_is_an_error_and_no_crash() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     for (short, lie) in [("none", Lie::NoVolume), ("unnamed", Lie::EmptyVolumeId)] {
         world.driver().inject(create(Action::Lie(lie)).once());
@@ -63,8 +56,7 @@ async fn s0_an_answer_without_a_volume_is_an_error_and_no_crash() {
 
 #[tokio::test]
 async fn r45_r55_a_volume_has_the_drivers_size_exactly_or_the_requested_and_a_smaller_one_goes() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     for (short, bytes, shown) in [("odd", 5_970_004_541, "5970004541"), ("silent", 0, "1Gi"), ("small", 5, "1Gi")] {
         world.driver().inject(create(Action::Lie(Lie::Size(bytes))).once());
@@ -196,8 +188,7 @@ async fn r28_r4_a_volume_object_says_all_that_its_class_and_its_driver_say() {
 
 #[tokio::test]
 async fn r11_a_class_of_attributes_goes_into_the_request_and_one_of_another_driver_does_not() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let attributes = |short: &str, driver: &str| {
         json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass",
@@ -225,8 +216,7 @@ async fn r11_a_class_of_attributes_goes_into_the_request_and_one_of_another_driv
 
 #[tokio::test]
 async fn s0_ignored_claims_are_no_failures_and_the_oldest_claim_has_an_age() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let waiting = world.waiting_class("waiting", json!({})).await;
     let foreign = world.class("foreign", json!({"provisioner": "another.example.com"})).await;
@@ -260,8 +250,7 @@ async fn s0_ignored_claims_are_no_failures_and_the_oldest_claim_has_an_age() {
 
 #[tokio::test]
 async fn the_status_page_shows_claims_in_progress_with_state_attempts_and_error() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(unanswered());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -286,8 +275,7 @@ async fn the_status_page_shows_claims_in_progress_with_state_attempts_and_error(
 
 #[tokio::test]
 async fn events_tell_of_each_new_error_once_and_all_of_them_on_request() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::fail(Code::Internal, "the shelf is stuck")).times(3));
     world.driver().inject(create(Action::fail(Code::Internal, "the door is shut")).times(3));
@@ -316,8 +304,7 @@ async fn events_tell_of_each_new_error_once_and_all_of_them_on_request() {
 
 #[tokio::test]
 async fn r31_s0_two_daemons_on_one_host_never_ask_for_one_volume_at_once() {
-    let world = World::supplied(|_| {}).await;
-    let _first = world.daemon_on("host", supplier(json!({}))).await;
+    let (world, _first) = World::with_supplier_on("host").await;
     let _second = world.daemon_on("host", supplier(json!({}))).await;
     let class = world.class("class", json!({})).await;
     let mut claims = Vec::new();
@@ -334,8 +321,7 @@ async fn r31_s0_two_daemons_on_one_host_never_ask_for_one_volume_at_once() {
 
 #[tokio::test]
 async fn r57_claims_of_in_tree_plugins_that_the_driver_has_not_taken_over_are_left_alone() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({"provisioner": "kubernetes.io/aws-ebs"})).await;
     let plugin = |more: Value| {
         let mut annotations = json!({names::ANNOTATION_STORAGE_PROVISIONER: "kubernetes.io/aws-ebs"});
@@ -356,8 +342,7 @@ async fn r57_claims_of_in_tree_plugins_that_the_driver_has_not_taken_over_are_le
 
 #[tokio::test]
 async fn s0_a_claim_whose_class_is_in_the_old_annotation_alone_is_provisioned() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let old = json!({"metadata": {"annotations": {names::ANNOTATION_BETA_STORAGE_CLASS: class}},
         "spec": {"storageClassName": null}});
@@ -407,8 +392,7 @@ async fn r34_r49_a_raw_claim_has_no_file_system_and_no_class_gets_one_that_it_do
 
 #[tokio::test]
 async fn a_retry_asks_the_same_byte_by_byte_although_the_class_was_replaced() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({ "parameters": { "kind": "fast" } })).await;
     world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")).times(3));
     let claim = world.claim("claim", &class, json!({})).await;
@@ -422,8 +406,7 @@ async fn a_retry_asks_the_same_byte_by_byte_although_the_class_was_replaced() {
 
 #[tokio::test]
 async fn a_final_error_is_told_once_and_leaves_no_entry() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::fail(Code::Internal, "no such pool")));
     let claim = world.claim("claim", &class, json!({})).await;

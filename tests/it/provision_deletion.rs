@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::Code;
 
 use crate::objects::{self, merge};
-use crate::supplier::{figure, says, supplier};
+use crate::supplier::{figure, says, slow, supplier};
 use crate::supply::{handle_of, phase};
 use crate::world::World;
 
@@ -29,9 +29,7 @@ impl World {
 #[tokio::test]
 async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_warning() {
     let world = World::two_zones().await;
-    // The back-offs are longer than any test waits, so a retry proves a wake-up.
-    let slow = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
-    let daemon = world.supplier(slow).await;
+    let daemon = world.supplier(slow()).await;
     let node = world.node_in("n1", "z1").await;
     let class = world.waiting_class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -68,8 +66,7 @@ async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_
 
 #[tokio::test]
 async fn r15_s0_forty_volumes_are_deleted_by_forty_calls() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let mut claims = Vec::new();
     for number in 0..40 {
@@ -88,8 +85,7 @@ async fn r15_s0_forty_volumes_are_deleted_by_forty_calls() {
 
 #[tokio::test]
 async fn a_failed_deletion_is_told_tried_again_and_counted() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let (class, claim, volume) = world.supplied_claim().await;
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "the shelf is stuck")));
     world.delete_claim(&claim).await;
@@ -107,8 +103,7 @@ async fn a_failed_deletion_is_told_tried_again_and_counted() {
 
 #[tokio::test]
 async fn r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_deleted_once() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (_, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/another"}]);
@@ -132,8 +127,7 @@ async fn r18_s0_finalizers_of_others_stay_on_a_volume_that_goes_and_it_is_delete
 
 #[tokio::test]
 async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_when_released() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let policy = json!({"persistentVolumeReclaimPolicy": "Delete", "storageClassName": class});
     // A volume without a claim is not deleted.
@@ -155,8 +149,7 @@ async fn r61_r24_a_volume_that_people_made_is_protected_while_bound_and_deleted_
 
 #[tokio::test]
 async fn r61_a_volume_that_people_made_of_a_class_that_provisions_nothing_is_deleted_when_released() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let none = json!({"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"});
     // A word that no class has, to match claims by; and a class for volumes that are there already.
     for (short, class) in [("pv-1", world.name("manual")), ("pv-2", world.class("none", none).await)] {
@@ -203,8 +196,7 @@ async fn r37_r39_r43_a_migrated_in_tree_volume_is_not_deleted_and_told_who_could
 
 #[tokio::test]
 async fn a_volume_whose_handle_is_its_name_is_deleted_like_any_other() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let name = world.name("pv");
     world.driver().seed([name.as_str()]);
@@ -220,8 +212,7 @@ async fn a_volume_whose_handle_is_its_name_is_deleted_like_any_other() {
 
 #[tokio::test]
 async fn a_policy_that_becomes_retain_takes_the_finalizer_off_and_keeps_the_volume() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (_, claim, volume) = world.supplied_claim().await;
     let name = volume.name_any();
     let ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);

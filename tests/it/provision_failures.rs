@@ -212,8 +212,7 @@ async fn a_driver_that_dies_at_any_point_of_a_call_is_asked_again_when_it_is_bac
 
 #[tokio::test]
 async fn a_lease_that_is_deleted_by_hand_while_claims_come_and_go_is_made_again_and_nothing_is_made_twice() {
-    let world = World::supplied(|_| {}).await;
-    let _first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, _first) = World::with_supplier_on("first").await;
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     let class = world.class("class", json!({})).await;
     let load = coming_and_going(&world, &class).await;

@@ -48,8 +48,7 @@ impl World {
 
 #[tokio::test]
 async fn a_request_is_recorded_before_the_driver_gets_it_and_forgotten_once_its_volume_is_stored() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let secret = world.name("secret");
     world.secret(&secret, &[("password", PASSWORD.as_bytes())]).await;
     let parameters = json!({ "kind": "fast", "csi.storage.k8s.io/provisioner-secret-name": secret,
@@ -124,8 +123,7 @@ async fn a_successor_asks_the_same_for_all_that_was_begun_and_the_volumes_are_th
 
 #[tokio::test]
 async fn a_successor_asks_for_nothing_whose_volume_is_stored() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Hold).times(3));
     let mut claims = Vec::new();
@@ -158,8 +156,7 @@ async fn a_successor_asks_for_nothing_whose_volume_is_stored() {
 #[tokio::test]
 async fn a_claim_that_is_deleted_during_the_call_is_gone_at_once_and_its_volume_is_deleted_or_kept() {
     for policy in ["Delete", "Retain"] {
-        let world = World::supplied(|_| {}).await;
-        let daemon = world.daemon_on("first", supplier(json!({}))).await;
+        let (world, daemon) = World::with_supplier_on("first").await;
         let class = world.class("class", json!({ "reclaimPolicy": policy })).await;
         for is_killed in [false, true] {
             world.driver().inject(create(Action::Hold).once());
@@ -192,8 +189,7 @@ async fn a_segment_or_an_entry_that_somebody_deletes_is_written_again_and_nothin
 }
 
 async fn somebody_deletes(is_whole: bool) {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     let mut claims = world.begun(&class, 1).await;
     let recorded = world.recorded(&claims[0]).await;
@@ -247,8 +243,7 @@ async fn two_daemons_that_both_lead_lose_nothing() {
 
 #[tokio::test]
 async fn each_node_has_segments_of_its_own_and_finds_there_what_it_had_begun() {
-    let world = World::of_nodes().await;
-    let locals = [Local::set(&world, "n1", 10).await, Local::set(&world, "n2", 10).await];
+    let (world, locals) = Local::each(["n1", "n2"]).await;
     let class = world.waiting_class("class", json!({})).await;
     let (mut daemons, mut claims) = (Vec::new(), Vec::new());
     for local in &locals {
@@ -283,8 +278,7 @@ async fn each_node_has_segments_of_its_own_and_finds_there_what_it_had_begun() {
 #[tokio::test]
 async fn a_leader_that_finds_a_thousand_entries_asks_for_all_of_them_soon_without_their_claims() {
     const ENTRIES: usize = 1_000;
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     let begun = world.begun(&class, 1).await.remove(0);
     first.kill();
@@ -329,8 +323,7 @@ async fn a_leader_that_finds_a_thousand_entries_asks_for_all_of_them_soon_withou
 
 #[tokio::test]
 async fn the_status_page_and_the_metrics_show_what_is_in_the_journal() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let claims = world.begun(&class, 3).await;
     let (name, uid) = (world.volume_name(&claims[0]).await, world.claim_uid(&claims[0]).await);
@@ -361,8 +354,7 @@ async fn the_status_page_and_the_metrics_show_what_is_in_the_journal() {
 
 #[tokio::test]
 async fn an_entry_whose_volume_another_object_names_ends_and_the_volume_stays() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     let begun = world.begun(&class, 1).await.remove(0);
     first.kill();
@@ -383,12 +375,8 @@ async fn an_entry_whose_volume_another_object_names_ends_and_the_volume_stays() 
 
 #[tokio::test]
 async fn a_final_no_to_a_successor_ends_what_was_begun_without_a_volume() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")));
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (world, first) = World::with_supplier_on("first").await;
+    let (_, claim) = world.asked_claim(create(Action::fail(Code::DeadlineExceeded, "slow"))).await;
     first.kill();
     world.delete_claim(&claim).await;
     world.driver().clear_faults();

@@ -35,8 +35,7 @@ async fn a_leader_that_finds_a_segment_that_it_cannot_read_provisions_nothing_an
 }
 
 async fn finds_unreadable(which: usize) {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     let begun = world.begun(&class, 1).await.remove(0);
     first.stop().await.unwrap();
@@ -89,8 +88,7 @@ async fn a_leader_whose_segment_becomes_unreadable_asks_for_nothing_until_it_is_
 }
 
 async fn becomes_unreadable(which: usize) {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let begun = world.begun(&class, 1).await.remove(0);
     let uid = world.claim_uid(&begun).await;
@@ -116,8 +114,7 @@ async fn becomes_unreadable(which: usize) {
 
 #[tokio::test]
 async fn an_entry_that_is_too_large_is_refused_and_holds_up_no_other() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     // Twice as long where it is written down.
     let large = json!({ "parameters": { "pattern": "\"".repeat(200 * 1024) } });
     let (large, class) = (world.class("large", large).await, world.class("class", json!({})).await);

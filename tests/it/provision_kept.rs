@@ -97,8 +97,7 @@ impl World {
 #[tokio::test]
 async fn j10_a_volume_that_a_user_has_kept_outlives_its_leader() {
     for policy in ["Delete", "Retain"] {
-        let world = World::supplied(|_| {}).await;
-        let first = world.daemon_on("first", supplier(json!({}))).await;
+        let (world, first) = World::with_supplier_on("first").await;
         let made = world.made_and_saved("claim", policy).await;
         world.keep(&made).await;
         first.kill();
@@ -113,8 +112,7 @@ async fn j10_a_volume_that_a_user_has_kept_outlives_its_leader() {
 
 #[tokio::test]
 async fn j8_a_volume_that_is_kept_at_once_goes_after_its_entry() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     assert!(!world.is_recorded(&made.claim).await, "the entry was to go first");
@@ -129,10 +127,7 @@ async fn j8_while_the_journal_cannot_be_written_a_volume_that_is_kept_waits() {
     let world = World::supplied(|_| {}).await;
     let (host, config) = (world.name("first"), config_with(supplier(json!({}))));
     let first = world.daemon_on("first", supplier(json!({}))).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::Hold).once());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (_, claim) = world.asked_claim(create(Action::Hold).once()).await;
     world.ground().grant(&host, &rights(&world, &config, Some(("patch", "configmaps")))).await;
     world.driver().release();
     let volume = world.supplied_with(&claim).await;
@@ -154,8 +149,7 @@ async fn j8_while_the_journal_cannot_be_written_a_volume_that_is_kept_waits() {
 
 #[tokio::test]
 async fn j10_a_volume_whose_object_lost_its_finalizer_by_force_is_kept() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let made = world.made_and_saved("claim", "Delete").await;
     first.kill();
     world.put_back(&made).await;
@@ -182,8 +176,7 @@ async fn j10_a_change_of_the_configuration_deletes_no_volume_that_was_kept() {
 
 #[tokio::test]
 async fn j9_an_entry_that_comes_back_is_dropped_while_the_api_knows_its_volume_from_before() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     world.forgotten(&made.claim).await;
@@ -196,8 +189,7 @@ async fn j9_an_entry_that_comes_back_is_dropped_while_the_api_knows_its_volume_f
 
 #[tokio::test]
 async fn j10_an_entry_without_proof_is_reported_and_left_alone_until_a_person_deletes_it() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let mut made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     first.kill();
@@ -240,8 +232,7 @@ async fn j10_an_entry_that_has_outlived_the_apis_history_is_reported_and_left_al
 
 #[tokio::test]
 async fn j10_an_entry_from_before_the_journal_was_off_deletes_nothing_that_was_kept_meanwhile() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let made = world.made_and_saved("claim", "Delete").await;
     first.kill();
     world.put_back(&made).await;
@@ -258,8 +249,7 @@ async fn j10_an_entry_from_before_the_journal_was_off_deletes_nothing_that_was_k
 /// As a version of the daemon would have written it that does not know these members, before or between.
 #[tokio::test]
 async fn j9_an_entry_of_a_version_that_names_neither_object_nor_time_is_taken_for_a_copy() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let mut made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     first.kill();
@@ -276,8 +266,7 @@ async fn j9_an_entry_of_a_version_that_names_neither_object_nor_time_is_taken_fo
 
 #[tokio::test]
 async fn j9_a_copy_of_the_journal_is_reported_and_left_alone_in_whichever_cluster() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     first.stop().await.unwrap();

@@ -37,8 +37,7 @@ async fn s0_a_claim_that_loses_its_node_in_background_and_is_deleted_leaves_noth
 
 #[tokio::test]
 async fn s0_a_claim_that_somebody_binds_elsewhere_in_background_and_is_deleted_leaves_nothing() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (_, claim) = world.unanswered_claim(json!({})).await;
     let before = world.asked(&claim, 1).await.len();
     world.patch_claim(&claim, json!({"spec": {"volumeName": world.name("another")}})).await;
@@ -50,8 +49,7 @@ async fn s0_a_claim_that_somebody_binds_elsewhere_in_background_and_is_deleted_l
 
 #[tokio::test]
 async fn s0_a_clone_whose_source_is_deleted_midway_and_that_is_deleted_then_leaves_nothing() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let source = world.claim("source", &class, json!({})).await;
     world.supplied_with(&source).await;
@@ -70,8 +68,7 @@ async fn s0_a_clone_whose_source_is_deleted_midway_and_that_is_deleted_then_leav
 
 #[tokio::test]
 async fn r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_class_goes_too() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.delete_claim(&claim).await;
@@ -81,8 +78,7 @@ async fn r56_a_timeout_and_then_the_claims_deletion_leave_nothing_even_if_the_cl
 
 #[tokio::test]
 async fn a_claim_that_is_deleted_in_background_is_gone_at_once_and_its_volume_after_the_final_answer() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     // The first claim of a term has the caches listed anew: what comes after it meets watches that run.
     let first = world.class("first-class", json!({})).await;
     let first = world.claim("first", &first, json!({})).await;
@@ -118,12 +114,8 @@ async fn a_volume_that_nobody_wants_any_more_is_deleted_although_its_handle_is_i
 
 #[tokio::test]
 async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::fail(Code::DeadlineExceeded, "slow")));
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
+    let (class, claim) = world.asked_claim(create(Action::fail(Code::DeadlineExceeded, "slow"))).await;
     let uid = world.claim_uid(&claim).await;
     world.delete_claim(&claim).await;
     world.driver().clear_faults();
@@ -141,8 +133,7 @@ async fn r33_a_final_error_after_the_claims_deletion_ends_the_work() {
 
 #[tokio::test]
 async fn a_driver_that_makes_an_unusable_volume_of_a_new_id_each_time_is_told_of_once() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Lie(Lie::Size(5))).times(4));
     let claim = world.claim("claim", &class, json!({})).await;
@@ -155,8 +146,7 @@ async fn a_driver_that_makes_an_unusable_volume_of_a_new_id_each_time_is_told_of
 
 #[tokio::test]
 async fn an_unusable_volume_that_could_not_be_deleted_is_deleted_by_a_successor_without_another_request() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Lie(Lie::Size(5))));
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Unavailable, "not now")));
@@ -183,8 +173,7 @@ async fn an_unusable_volume_that_could_not_be_deleted_is_deleted_by_a_successor_
 
 #[tokio::test]
 async fn no_error_is_final_for_a_successor_where_the_driver_has_created_a_volume_without_an_id() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Lie(Lie::NoVolume)));
     let claim = world.claim("claim", &class, json!({})).await;
@@ -253,8 +242,7 @@ async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_go
 
 #[tokio::test]
 async fn a_successor_finishes_what_was_begun_although_the_class_is_gone() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     first.stop().await.unwrap();
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
@@ -274,10 +262,7 @@ async fn r58_a_volume_that_cannot_be_saved_while_the_api_is_away_is_saved_later_
     let mut config = objects::config_with(supplier(json!({})));
     objects::merge(&mut config, json!({"leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}));
     let (daemon, cable) = world.ground().start_wired(&world.name("daemon"), &config.to_string()).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::Hold).once());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (class, claim) = world.asked_claim(create(Action::Hold).once()).await;
     cable.set(Line::Cut);
     world.driver().release();
     let unsaved = |metrics: &str| figure(metrics, "csi_control_plane_unsaved_volumes", &[]) == Some(1.0);
@@ -323,10 +308,7 @@ async fn s0_a_crash_with_a_volume_that_is_not_saved_leaves_an_entry_that_leads_t
     objects::merge(&mut config, objects::short_lease());
     let of_first = objects::config_with(config.clone()).to_string();
     let (first, cable) = world.ground().start_wired(&world.name("first"), &of_first).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::Hold).once());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (_, claim) = world.asked_claim(create(Action::Hold).once()).await;
     cable.set(Line::Cut);
     world.driver().release();
     world.driver_until("made", |driver| driver.state().volumes().len() == 1).await;
@@ -339,8 +321,7 @@ async fn s0_a_crash_with_a_volume_that_is_not_saved_leaves_an_entry_that_leads_t
 
 #[tokio::test]
 async fn without_durable_intent_there_is_no_journal_and_the_memory_alone_keeps_track() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({"durableIntent": false})).await;
+    let (world, _daemon) = World::with_supplier(json!({"durableIntent": false})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(unanswered());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -379,8 +360,7 @@ async fn a_claim_that_is_deleted_before_anything_was_begun_is_left_alone() {
 #[tokio::test]
 async fn a_claim_that_waits_is_as_old_for_the_next_leader() {
     const OLDEST: &str = "csi_control_plane_claims_oldest_pending_age_seconds";
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let ours = json!({"metadata": {"annotations": {names::ANNOTATION_STORAGE_PROVISIONER: world.driver_name()}}});
     let claim = world.claim("claim", &world.name("no-such-class"), ours).await;
     world.claim_told(&claim, "ProvisioningFailed", "not found").await;
@@ -397,8 +377,7 @@ async fn a_claim_that_waits_is_as_old_for_the_next_leader() {
 #[tokio::test]
 async fn calls_that_take_long_hold_up_no_other_claim() {
     const HELD: u32 = 5;
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     world.driver().inject(create(Action::Hold).times(HELD));
     let mut held = Vec::new();
@@ -419,12 +398,8 @@ async fn calls_that_take_long_hold_up_no_other_claim() {
 
 #[tokio::test]
 async fn a_successor_resumes_what_the_daemon_before_it_had_begun() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(create(Action::DoneButHang).once());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
+    let (_, claim) = world.asked_claim(create(Action::DoneButHang).once()).await;
     daemon.kill();
     assert!(world.is_recorded(&claim).await);
     world.delete_claim(&claim).await;

@@ -29,8 +29,7 @@ fn of_kind(kind: &str) -> Value {
 
 #[tokio::test]
 async fn two_successors_ask_for_the_same_although_the_class_was_replaced() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let (class, claim) = world.unanswered_claim(of_kind("fast")).await;
     let recorded = world.recorded(&claim).await;
     first.stop().await.unwrap();
@@ -55,8 +54,7 @@ async fn two_successors_ask_for_the_same_although_the_class_was_replaced() {
 
 #[tokio::test]
 async fn a_claim_whose_volume_has_gone_to_another_under_its_own_name_ends_when_it_is_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let name = world.volume_name(&claim).await;
     let handle = world.driver().state().volumes().keys().next().unwrap().clone();

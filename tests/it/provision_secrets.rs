@@ -30,6 +30,14 @@ async fn guarded(name: &str) -> (World, String) {
     (world, class)
 }
 
+/// The same with a secret that is there, and the secret's name.
+async fn secured() -> (World, String, String) {
+    let (world, class) = guarded("IDsecret").await;
+    let secret = world.name("secret");
+    world.password(&secret).await;
+    (world, class, secret)
+}
+
 fn secret_at(name: &str, namespace: &str) -> Value {
     json!({"parameters": {"csi.storage.k8s.io/provisioner-secret-name": name,
         "csi.storage.k8s.io/provisioner-secret-namespace": namespace}})
@@ -53,7 +61,7 @@ fn noted_at(name: &str, namespace: &str) -> Value {
 
 /// Back-offs that end after the patience of every test.
 fn slow(change: Value) -> Value {
-    let mut section = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
+    let mut section = crate::supplier::slow();
     merge(&mut section, change);
     section
 }
@@ -152,9 +160,7 @@ async fn what_nobody_watches_is_looked_for_again_after_half_a_minute_at_the_late
 
 #[tokio::test]
 async fn r28_a_volume_is_deleted_with_its_secret_although_its_class_is_gone() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let _daemon = world.supplier(json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -187,9 +193,7 @@ async fn r19_an_annotation_of_the_claim_may_choose_the_secret() {
 
 #[tokio::test]
 async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_says_so() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -212,9 +216,7 @@ async fn a_volume_is_not_deleted_without_its_secret_unless_the_configuration_say
 
 #[tokio::test]
 async fn a_volume_that_nobody_waits_for_is_deleted_with_the_secret_that_it_was_made_with_although_that_is_gone() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let _daemon = world.supplier(json!({})).await;
     world.driver().inject(create(Action::Hold));
     let claim = world.claim("claim", &class, json!({})).await;
@@ -232,9 +234,7 @@ async fn a_volume_that_nobody_waits_for_is_deleted_with_the_secret_that_it_was_m
 
 #[tokio::test]
 async fn a_secret_that_goes_while_the_driver_owes_an_answer_is_used_to_the_end() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let _daemon = world.supplier(json!({})).await;
     world.driver().inject(unanswered());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -251,9 +251,7 @@ async fn a_secret_that_goes_while_the_driver_owes_an_answer_is_used_to_the_end()
 #[tokio::test]
 async fn a_refusal_of_another_secret_does_not_end_a_call_without_an_answer() {
     for is_taken_over in [false, true] {
-        let (world, class) = guarded("IDsecret").await;
-        let secret = world.name("secret");
-        world.password(&secret).await;
+        let (world, class, secret) = secured().await;
         let first = world.daemon_on("first", supplier(json!({}))).await;
         world.driver().inject(unanswered());
         let claim = world.claim("claim", &class, json!({})).await;
@@ -282,9 +280,7 @@ async fn a_refusal_of_another_secret_does_not_end_a_call_without_an_answer() {
 
 #[tokio::test]
 async fn what_was_begun_with_a_secret_that_is_gone_is_ended_without_it_if_the_configuration_says_so() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
     world.driver().inject(unanswered());
     let claim = world.claim("claim", &class, json!({})).await;
@@ -306,9 +302,7 @@ async fn what_was_begun_with_a_secret_that_is_gone_is_ended_without_it_if_the_co
 
 #[tokio::test]
 async fn a_secret_in_a_namespace_that_is_not_allowed_is_not_read_for_a_deletion() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let first = world.daemon_on("first", supplier(json!({"deletionSecretNamespaces": ["elsewhere"]}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -360,9 +354,7 @@ async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that
 
 #[tokio::test]
 async fn a_volume_whose_annotations_are_corrected_is_deleted_at_once() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let _daemon = world.supplier(slow(json!({"deletionSecretNamespaces": ["default"]}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
@@ -378,9 +370,7 @@ async fn a_volume_whose_annotations_are_corrected_is_deleted_at_once() {
 
 #[tokio::test]
 async fn a_volume_whose_class_comes_back_is_deleted_at_once() {
-    let (world, class) = guarded("IDsecret").await;
-    let secret = world.name("secret");
-    world.password(&secret).await;
+    let (world, class, secret) = secured().await;
     let _daemon = world.supplier(slow(json!({}))).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;

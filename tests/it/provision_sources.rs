@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::ground::Daemon;
 use crate::objects::config_with;
-use crate::supplier::{create, rights, says, supplier, unanswered};
+use crate::supplier::{create, rights, says, slow, supplier, unanswered};
 use crate::supply::phase;
 use crate::world::wait::asked;
 use crate::world::{World, until_some};
@@ -38,6 +38,18 @@ pub(crate) async fn with_supplied_source(section: Value) -> (World, Daemon, Stri
 
 pub(crate) fn is_held(claim: &PersistentVolumeClaim) -> bool {
     claim.finalizers().iter().any(|it| it == names::FINALIZER_CLONING)
+}
+
+/// A daemon begins a restore of a new snapshot of `source`, gets no answer, and ends. Returns the snapshot and the claim.
+pub(crate) async fn begun_restore(world: &World, class: &str, source: &str) -> (String, String) {
+    let first = world.daemon_on("first", supplier(json!({}))).await;
+    world.supplied_with(source).await;
+    let snapshot = world.snapshot("snapshot", source).await;
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", class, SNAPSHOT, &snapshot).await;
+    world.asked(&restored, 1).await;
+    first.stop().await.unwrap();
+    (snapshot, restored)
 }
 
 pub(crate) fn is_snapshot_held(snapshot: &DynamicObject) -> bool {
@@ -278,13 +290,7 @@ async fn a_snapshot_that_is_taken_away_in_the_middle_of_a_restore_leaves_the_las
 async fn what_was_begun_of_a_snapshot_that_is_no_more_is_finished_by_a_successor_or_deleted_where_its_claim_goes() {
     for is_deleted in [false, true] {
         let (world, class, source) = with_source().await;
-        let first = world.daemon_on("first", supplier(json!({}))).await;
-        world.supplied_with(&source).await;
-        let snapshot = world.snapshot("snapshot", &source).await;
-        world.driver().inject(unanswered());
-        let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
-        world.asked(&restored, 1).await;
-        first.stop().await.unwrap();
+        let (snapshot, restored) = begun_restore(&world, &class, &source).await;
         world.force_snapshot_away(&snapshot).await;
         world.driver().clear_faults();
         let before = world.asked(&restored, 1).await;
@@ -327,12 +333,18 @@ async fn what_was_begun_of_a_claim_that_is_no_more_is_found_and_deleted_when_the
     world.assert_nothing_leaked().await;
 }
 
-#[tokio::test]
-async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
-    let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
+/// A snapshot of a file system, and a claim of a raw device that is to be made from it.
+async fn with_raw_restore(section: Value) -> (World, Daemon, String, String) {
+    let (world, daemon, class, source) = with_supplied_source(section).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
     let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
+    (world, daemon, snapshot, raw)
+}
+
+#[tokio::test]
+async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
+    let (world, _daemon, snapshot, raw) = with_raw_restore(json!({})).await;
     world.claim_told(&raw, "ProvisioningFailed", "mode").await;
     let name = world.volume_name(&raw).await;
     assert_eq!(world.driver().creates_of(&name).len(), 0);
@@ -344,10 +356,7 @@ async fn r21_a_snapshot_becomes_a_volume_of_another_mode_only_with_leave() {
 
 #[tokio::test]
 async fn a_snapshot_becomes_a_volume_of_another_mode_without_leave_where_that_is_not_prevented() {
-    let (world, _daemon, class, source) = with_supplied_source(json!({"preventVolumeModeConversion": false})).await;
-    let snapshot = world.snapshot("snapshot", &source).await;
-    let from = json!({"apiGroup": "snapshot.storage.k8s.io", "kind": SNAPSHOT, "name": snapshot});
-    let raw = world.claim("raw", &class, json!({"spec": {"volumeMode": "Block", "dataSource": from}})).await;
+    let (world, _daemon, _, raw) = with_raw_restore(json!({"preventVolumeModeConversion": false})).await;
     let spec = world.supplied_with(&raw).await.spec.unwrap();
     assert_eq!(spec.volume_mode.as_deref(), Some("Block"));
     world.assert_nothing_leaked().await;
@@ -358,7 +367,7 @@ async fn a_source_that_is_not_there_yet_is_waited_for_and_begins_the_work_when_i
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
     // This test does not wait for a back-off of five minutes.
-    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let _daemon = world.supplier(slow()).await;
     let class = world.class("class", json!({})).await;
     let clone = world.claim_from("clone", &class, CLAIM, &world.name("source")).await;
     world.claim_told(&clone, "ProvisioningFailed", &world.name("source")).await;
@@ -381,8 +390,7 @@ async fn r54_a_driver_that_ignores_the_source_has_its_volume_deleted() {
 
 #[tokio::test]
 async fn r46_r47_a_source_that_only_a_populator_knows_makes_no_empty_volume() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let from = json!({"apiGroup": "example.com", "kind": "Dump", "name": "monday"});
     let claim = world.claim("claim", &class, json!({"spec": {"dataSourceRef": from}})).await;

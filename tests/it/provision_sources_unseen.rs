@@ -7,10 +7,22 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use super::provision_sources::{SNAPSHOT, is_snapshot_held, with_source, with_supplied_source};
+use super::provision_sources::{SNAPSHOT, begun_restore, is_snapshot_held, with_source, with_supplied_source};
 use crate::objects::config_with;
 use crate::supplier::{rights, supplier, unanswered};
 use crate::world::World;
+
+/// Restores the snapshot, and sees that it has its finalizer until the driver has answered.
+async fn is_held_until_restored(world: &World, class: &str, snapshot: &str) {
+    world.driver().inject(unanswered());
+    let restored = world.claim_from("restored", class, SNAPSHOT, snapshot).await;
+    world.asked(&restored, 1).await;
+    world.snapshot_until(snapshot, "held", is_snapshot_held).await;
+    world.driver().clear_faults();
+    world.supplied_with(&restored).await;
+    world.snapshot_until(snapshot, "let go of", |it| !is_snapshot_held(it)).await;
+    world.assert_nothing_leaked().await;
+}
 
 #[tokio::test]
 async fn a_snapshot_that_the_daemon_does_not_know_yet_is_let_go_of_by_its_restore() {
@@ -21,14 +33,7 @@ async fn a_snapshot_that_the_daemon_does_not_know_yet_is_let_go_of_by_its_restor
     // The kind itself comes late, and is looked for now and then only.
     world.install_snapshots().await;
     let snapshot = world.snapshot("snapshot", &source).await;
-    world.driver().inject(unanswered());
-    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
-    world.asked(&restored, 1).await;
-    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
-    world.driver().clear_faults();
-    world.supplied_with(&restored).await;
-    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
-    world.assert_nothing_leaked().await;
+    is_held_until_restored(&world, &class, &snapshot).await;
 }
 
 #[tokio::test]
@@ -40,14 +45,7 @@ async fn a_snapshot_that_the_daemon_may_not_watch_is_protected_and_let_go_of() {
     let _daemon = world.supplier(section).await;
     world.supplied_with(&source).await;
     let snapshot = world.snapshot("snapshot", &source).await;
-    world.driver().inject(unanswered());
-    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
-    world.asked(&restored, 1).await;
-    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
-    world.driver().clear_faults();
-    world.supplied_with(&restored).await;
-    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
-    world.assert_nothing_leaked().await;
+    is_held_until_restored(&world, &class, &snapshot).await;
 }
 
 #[tokio::test]
@@ -57,27 +55,14 @@ async fn a_claim_that_names_another_groups_snapshot_holds_none_of_ours() {
     let from = json!({"apiGroup": "example.com", "kind": SNAPSHOT, "name": snapshot});
     let foreign = world.claim("foreign", &class, json!({"spec": {"dataSourceRef": from}})).await;
     world.claim_told(&foreign, "Provisioning", "populator").await;
-    world.driver().inject(unanswered());
-    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
-    world.asked(&restored, 1).await;
-    world.snapshot_until(&snapshot, "held", is_snapshot_held).await;
-    world.driver().clear_faults();
-    world.supplied_with(&restored).await;
-    world.snapshot_until(&snapshot, "let go of", |it| !is_snapshot_held(it)).await;
-    world.assert_nothing_leaked().await;
+    is_held_until_restored(&world, &class, &snapshot).await;
 }
 
 #[tokio::test]
 async fn what_was_restored_for_nobody_is_kept_as_its_class_said_although_class_and_snapshot_cannot_be_read_any_more() {
     let (world, _, source) = with_source().await;
     let class = world.class("kept", json!({"reclaimPolicy": "Retain"})).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
-    world.supplied_with(&source).await;
-    let snapshot = world.snapshot("snapshot", &source).await;
-    world.driver().inject(unanswered());
-    let restored = world.claim_from("restored", &class, SNAPSHOT, &snapshot).await;
-    world.asked(&restored, 1).await;
-    first.stop().await.unwrap();
+    let (snapshot, restored) = begun_restore(&world, &class, &source).await;
     world.driver().clear_faults();
     world.delete_claim(&restored).await;
     world.claim_gone(&restored).await;

@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::supplier::{create, figure};
+use crate::supplier::{create, figure, slow};
 use crate::supply::{SELECTED_NODE, ZONE, pool, zoned};
 use crate::world::{World, bounded};
 
@@ -152,8 +152,7 @@ async fn r8_r22_s0_a_claim_for_a_node_that_is_gone_is_given_back_to_the_schedule
 #[tokio::test]
 async fn r3_a_label_that_a_node_gets_late_is_waited_for_and_seen_at_once() {
     let world = World::two_zones().await;
-    let slow = json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}});
-    let _daemon = world.supplier(slow).await;
+    let _daemon = world.supplier(slow()).await;
     let node = world.node_in("n1", "z2").await;
     world.merge_patch::<Node>(&node, json!({"metadata": {"labels": {ZONE: null}}})).await;
     let class = world.waiting_class("class", json!({})).await;

@@ -12,7 +12,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::objects;
-use crate::supplier::{create, says, supplier};
+use crate::supplier::{create, says, slow, supplier};
 use crate::supply::{handle_of, phase};
 use crate::world::{World, brief};
 
@@ -94,10 +94,15 @@ fn kept_for(claim: &str, class: &str) -> Value {
     spec
 }
 
+/// Waits until an Event on a volume that is kept says so with this text, which names the object that keeps it.
+async fn names_its_keeper(world: &World, volume: &PersistentVolume, text: &str) {
+    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", text));
+    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+}
+
 #[tokio::test]
 async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     // A user finds it in the storage, and gives it to the claim that waits for it.
     let handle = world.only_volume();
@@ -117,8 +122,7 @@ async fn a_volume_whose_claim_is_bound_to_it_under_another_name_is_not_deleted()
 
 #[tokio::test]
 async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_made_for() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
     let (rescue, other) = world.rescued_for_another(&handle, &class).await;
@@ -130,8 +134,7 @@ async fn a_volume_that_another_claim_has_got_is_not_deleted_with_the_one_it_was_
 
 #[tokio::test]
 async fn a_volume_that_another_claim_has_got_is_not_stored_for_the_one_it_was_made_for() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let (name, handle) = (world.volume_name(&claim).await, world.only_volume());
     let (rescue, other) = world.rescued_for_another(&handle, &class).await;
@@ -194,33 +197,32 @@ fn is_in(volume: &PersistentVolume, phase: &str) -> bool {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
 }
 
+/// Deletes the object that keeps a volume. The volume goes at once, although its retry is far away, and by one call.
+async fn goes_after(world: &World, keeper: &str, volume: &PersistentVolume, claim: &str) {
+    world.all::<PersistentVolume>().delete(keeper, &DeleteParams::default()).await.unwrap();
+    world.gone::<PersistentVolume>(&volume.name_any()).await;
+    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
+    world.assert_all_gone(&[claim]).await;
+}
+
 #[tokio::test]
 async fn a_released_volume_is_kept_as_long_as_another_object_names_it() {
-    let world = World::supplied(|_| {}).await;
-    // The back-offs are longer than any test waits, so a retry proves a wake-up.
-    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
-    let _daemon = world.supplier(slow).await;
+    let (world, _daemon) = World::with_supplier(slow()).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     // Retain, and not bound: that is what a rescue looks like.
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
     world.delete_claim(&claim).await;
-    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &rescue));
-    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    names_its_keeper(&world, &volume, &rescue).await;
     world.until(&volume.name_any(), "there", |it: &PersistentVolume| is_in(it, "Released")).await;
     world.assert_untouched(&handle);
-    world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
-    world.gone::<PersistentVolume>(&volume.name_any()).await;
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
-    world.assert_all_gone(&[&claim]).await;
+    goes_after(&world, &rescue, &volume, &claim).await;
 }
 
 /// Azure ignores the case of letters (kubernetes#79009), and the driver is handed the id as each object spells it.
 #[tokio::test]
 async fn a_released_volume_is_kept_as_long_as_another_object_names_it_in_other_letters() {
-    let world = World::supplied(|_| {}).await;
-    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
-    let _daemon = world.supplier(slow).await;
+    let (world, _daemon) = World::with_supplier(slow()).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let spelled = handle.to_ascii_uppercase();
@@ -228,20 +230,14 @@ async fn a_released_volume_is_kept_as_long_as_another_object_names_it_in_other_l
     let rescue = world.rescue("manual", &spelled, json!({ "storageClassName": class })).await;
     world.delete_claim(&claim).await;
     let text = format!("\"{rescue}\" has the same handle, spelled {spelled}");
-    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &text));
-    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    names_its_keeper(&world, &volume, &text).await;
     world.assert_untouched(&handle);
-    // The retry is far away: the end of the other object wakes this one.
-    world.all::<PersistentVolume>().delete(&rescue, &DeleteParams::default()).await.unwrap();
-    world.gone::<PersistentVolume>(&volume.name_any()).await;
-    assert_eq!(world.driver().calls_of(Method::DeleteVolume).len(), 1);
-    world.assert_all_gone(&[&claim]).await;
+    goes_after(&world, &rescue, &volume, &claim).await;
 }
 
 #[tokio::test]
 async fn a_volume_that_another_claim_has_got_in_other_letters_is_not_deleted_with_the_one_it_was_made_for() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
     let (rescue, _) = world.rescued_for_another(&handle.to_ascii_uppercase(), &class).await;
@@ -250,18 +246,14 @@ async fn a_volume_that_another_claim_has_got_in_other_letters_is_not_deleted_wit
 
 #[tokio::test]
 async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_each_other() {
-    let world = World::supplied(|_| {}).await;
-    // The back-offs are longer than any test waits, so a retry proves a wake-up.
-    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
-    let _daemon = world.supplier(slow).await;
+    let (world, _daemon) = World::with_supplier(slow()).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;
     let other = world.claim("other", &class, json!({ "spec": { "volumeName": twin } })).await;
     world.claim_until(&other, "bound", |it| phase(it) == "Bound").await;
     world.delete_claim(&claim).await;
-    let told = |events: &[_]| events.iter().any(|it| says(it, "VolumeFailedDelete", &twin));
-    world.events_until(&volume.uid().unwrap(), "who else names it", told).await;
+    names_its_keeper(&world, &volume, &twin).await;
     world.assert_untouched(&handle);
     world.delete_claim(&other).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;
@@ -270,8 +262,7 @@ async fn two_objects_of_one_volume_that_are_both_to_be_deleted_do_not_wait_for_e
 
 #[tokio::test]
 async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_claims_to_have() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (_, claim) = world.unanswered_claim(json!({ "reclaimPolicy": "Retain" })).await;
     let name = world.volume_name(&claim).await;
     world.patch_claim(&claim, json!({ "spec": { "volumeName": world.name("another") } })).await;
@@ -292,8 +283,7 @@ async fn a_volume_that_is_kept_after_its_claim_was_bound_elsewhere_is_no_other_c
 
 #[tokio::test]
 async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({ "reclaimPolicy": "Retain" })).await;
     let name = world.volume_name(&claim).await;
     let handle = world.only_volume();
@@ -311,8 +301,7 @@ async fn nothing_is_kept_of_a_volume_that_its_claim_has_got_under_another_name()
 
 #[tokio::test]
 async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(tonic::Code::Unavailable, "not now")));
@@ -330,8 +319,7 @@ async fn a_deletion_that_failed_looks_again_who_else_names_the_volume() {
 
 #[tokio::test]
 async fn a_volume_that_was_handed_to_another_claim_is_left_alone_by_a_daemon_that_finds_an_entry_of_the_first() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     let class = world.class("class", json!({})).await;
     // What a volume populator does: a claim of its own gets a volume to fill, and hands it to the claim that people made.
     world.driver().inject(create(Action::Hold).once());
@@ -363,9 +351,7 @@ async fn a_volume_that_was_handed_to_another_claim_is_left_alone_by_a_daemon_tha
 
 #[tokio::test]
 async fn a_volume_that_is_attached_under_another_objects_name_is_not_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let slow = json!({ "retry": { "initial": "300s", "max": "300s", "infeasible": "300s" } });
-    let daemon = world.supplier(slow).await;
+    let (world, daemon) = World::with_supplier(slow()).await;
     let (class, claim, volume) = world.supplied_claim().await;
     let (_, handle) = handle_of(&volume).unwrap();
     let twin = world.rescue("twin", &handle, deleted_with_its_claim(&class)).await;

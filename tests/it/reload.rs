@@ -128,8 +128,7 @@ async fn a_role_that_is_taken_out_ends_its_work_and_hands_its_lease_back_and_the
 
 #[tokio::test]
 async fn the_deadline_of_calls_changes_at_once_and_no_role_begins_anew() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     world.serving(&daemon).await;
     let status = configure(&world, &daemon, json!({"csi": {"timeout": "2s"}}), 1).await;
@@ -142,8 +141,7 @@ async fn the_deadline_of_calls_changes_at_once_and_no_role_begins_anew() {
 
 #[tokio::test]
 async fn another_lease_timing_hands_the_lease_back_and_runs_for_it_anew() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let lease = csi_attacher::lease(world.driver_name());
     held(&world, &lease).await;
     let status = configure(

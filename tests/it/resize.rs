@@ -12,14 +12,13 @@ use tonic::Code;
 
 use crate::logs;
 use crate::objects::{merge, short_lease};
-use crate::resizing::{ALLOCATED, CAPACITY, GIB, NOT_REQUIRED, STATE, at, conditions, expanding, resizer, slow};
-use crate::supplier::{figure, says};
+use crate::resizing::{ALLOCATED, CAPACITY, GIB, NOT_REQUIRED, STATE, at, conditions, expanding, resizer};
+use crate::supplier::{figure, says, slow};
 use crate::world::World;
 
 #[tokio::test]
 async fn z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(slow()).await;
+    let (world, daemon) = World::with_resizer(slow()).await;
     let (claim, volume) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::Hold).once());
     world.ask_for(&claim, "2Gi").await;
@@ -60,8 +59,7 @@ async fn z7_z11_z27_a_device_grows_and_what_its_driver_made_of_it_is_recorded() 
 
 #[tokio::test]
 async fn z4_z11_z15_z16_a_node_finishes_before_the_next_size_begins() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(slow()).await;
+    let (world, daemon) = World::with_resizer(slow()).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
     // The log line of an expansion that no node had to finish.
     let key = "volume.kubernetes.io/node-expansion-not-required";
@@ -92,8 +90,8 @@ async fn z4_z11_z15_z16_a_node_finishes_before_the_next_size_begins() {
 
 #[tokio::test]
 async fn z12_z18_an_infeasible_size_is_asked_for_once_a_pause_and_another_one_at_once() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(json!({"retry": {"initial": "10ms", "max": "20ms", "infeasible": "2s"}})).await;
+    let (world, daemon) =
+        World::with_resizer(json!({"retry": {"initial": "10ms", "max": "20ms", "infeasible": "2s"}})).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::fail(Code::OutOfRange, "too large")).times(2));
     world.ask_for(&claim, "9Gi").await;
@@ -119,8 +117,7 @@ async fn z12_z18_an_infeasible_size_is_asked_for_once_a_pause_and_another_one_at
 
 #[tokio::test]
 async fn z13_what_may_still_be_running_is_asked_for_again_whatever_is_wished_by_now() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::fail(Code::DeadlineExceeded, "slow")));
     world.ask_for(&claim, "9Gi").await;
@@ -220,8 +217,7 @@ async fn z19_z20_z56_the_gaps_between_failures_grow_whatever_the_code_and_a_succ
 
 #[tokio::test]
 async fn z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_not() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, volume) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::Lie(Lie::Size(0))).once());
     world.ask_for(&claim, "2Gi").await;
@@ -242,8 +238,7 @@ async fn z25_z26_an_answer_without_a_size_counts_and_one_that_is_too_small_does_
 
 #[tokio::test]
 async fn z14_z26_a_smaller_request_comes_after_an_answer_that_was_too_small() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::Lie(Lie::Size(GIB + 1))));
     world.ask_for(&claim, "4Gi").await;
@@ -295,8 +290,7 @@ async fn z1_z2_z3_z31_z36_what_is_not_ours_or_not_bound_here_is_never_touched() 
 
 #[tokio::test]
 async fn z5_many_failing_claims_do_not_disturb_each_other() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({"workers": 3})).await;
+    let (world, _daemon) = World::with_resizer(json!({"workers": 3})).await;
     let mut claims = Vec::new();
     for number in 0..12 {
         claims.push(world.sizable_device(&format!("claim-{number}")).await);
@@ -348,8 +342,7 @@ async fn z8_z9_the_call_says_how_the_volume_is_used_and_brings_its_secret() {
 #[tokio::test]
 async fn z28_what_others_have_written_into_the_status_survives() {
     const THEIRS: &str = "/status/allocatedResourceStatuses/example.com~1x";
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     for (short, mode) in [("mounted", "Filesystem"), ("device", "Block")] {
         let (claim, _) = world.sizable(short, json!({"volumeMode": mode})).await;

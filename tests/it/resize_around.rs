@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 use tonic::Code;
 
-use crate::resizing::{ALLOCATED, CAPACITY, STATE, at, expanding, resizer, slow};
-use crate::supplier::figure;
+use crate::resizing::{ALLOCATED, CAPACITY, STATE, at, expanding, resizer};
+use crate::supplier::{figure, slow};
 use crate::world::World;
 
 #[tokio::test]
@@ -36,8 +36,7 @@ async fn z10_z17_a_node_only_driver_is_asked_nothing_and_a_smaller_wish_is_taken
 
 #[tokio::test]
 async fn z17_a_real_driver_verifies_the_size_that_its_node_could_not_reach() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
     world.ask_for(&claim, "4Gi").await;
     world.in_state(&claim, "NodeResizePending").await;
@@ -75,8 +74,7 @@ async fn z33_z34_a_driver_that_can_do_nothing_of_it_is_told_once_and_ends_nothin
 #[tokio::test]
 async fn z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finished_for_the_new_claim() {
     const NOTE: &str = "/metadata/annotations/volume.alpha.kubernetes.io~1pre-resize-capacity";
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, volume) = world.sizable("claim", json!({})).await;
     world.ask_for(&claim, "2Gi").await;
     world.in_state(&claim, "NodeResizePending").await;
@@ -97,8 +95,7 @@ async fn z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finish
 
 #[tokio::test]
 async fn z32_a_driver_that_dies_while_it_expands_is_asked_again() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(json!({})).await;
+    let (world, daemon) = World::with_resizer(json!({})).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::DoneButCrash { down: Duration::from_millis(200) }).once());
     world.ask_for(&claim, "2Gi").await;
@@ -126,8 +123,7 @@ async fn z29_whenever_the_daemon_dies_its_successor_comes_to_the_same_end() {
 
 #[tokio::test]
 async fn z51_two_volumes_with_one_handle_are_never_changed_at_once() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (first, volume) = world.sizable_device("first").await;
     let shared = json!({"volumeMode": "Block", "csi": {"volumeHandle": world.handle(&volume)}});
     let (second, _) = world.sizable("second", shared).await;
@@ -146,8 +142,7 @@ async fn z51_two_volumes_with_one_handle_are_never_changed_at_once() {
 
 #[tokio::test]
 async fn z53_a_namesake_inherits_no_error_no_pause_and_no_back_off() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable_device("claim").await;
     world.driver().inject(expanding(Action::fail(Code::Internal, "broken")).once());
     world.ask_for(&claim, "9Gi").await;

@@ -9,7 +9,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::resizing::{ALLOCATED, STATE, at, conditions, expanding, slow};
+use crate::resizing::{ALLOCATED, STATE, at, conditions, expanding};
+use crate::supplier::slow;
 use crate::world::wait::asked;
 use crate::world::{World, until_some};
 
@@ -139,8 +140,7 @@ async fn z12_z13_what_was_begun_is_charged_until_less_is_begun_which_an_unknown_
 #[tokio::test]
 async fn a_class_beyond_its_quota_is_refused_and_one_that_is_being_given_is_counted() {
     const CLAIMS: &str = "persistentvolumeclaims";
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let (gold, silver) = (world.attributes("gold", "100").await, world.attributes("silver", "50").await);
     let of = |class: &str, count: &str| {

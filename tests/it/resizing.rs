@@ -24,11 +24,6 @@ pub(crate) fn resizer(section: Value) -> Value {
     json!({"roles": {"attacher": null, "reconciler": null, "resizer": resizer}})
 }
 
-/// Back-offs and pauses are longer than any test waits, so a retry proves a wake-up.
-pub(crate) fn slow() -> Value {
-    json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})
-}
-
 /// Something goes wrong with each expansion.
 pub(crate) fn expanding(action: Action) -> Fault {
     Fault::on(Method::ControllerExpandVolume, action)
@@ -61,6 +56,11 @@ impl World {
     /// A daemon with the resizer alone, its section changed like this.
     pub(crate) async fn resizer(&self, section: Value) -> Daemon {
         self.daemon(resizer(section)).await
+    }
+
+    /// A world with controllers, and a daemon in it with the resizer alone, its section changed like this.
+    pub(crate) async fn with_resizer(section: Value) -> (Self, Daemon) {
+        Self::supplied_with_daemon("daemon", resizer(section)).await
     }
 
     /// A claim of 1 GiB that is bound to a volume of its own, and may grow. `spec` is merged into the volume's. Returns the names of

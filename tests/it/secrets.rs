@@ -83,8 +83,7 @@ async fn a_secret_that_changes_is_read_anew_by_the_next_attempt() {
 
 #[tokio::test]
 async fn a_secret_that_is_not_text_is_told_by_its_key() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let [_, secret, volume, attachment] = attach_with_secret(&world, &[("blob", &[0xff, 0xfe, 0x00])]).await;
     let failed = world.failed(&attachment, "not UTF-8").await;
     let message = failed.status.unwrap().attach_error.unwrap().message.unwrap();
@@ -96,8 +95,7 @@ async fn a_secret_that_is_not_text_is_told_by_its_key() {
 
 #[tokio::test]
 async fn r25_an_empty_secret_is_no_error() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let [_, secret, volume, attachment] = attach_with_secret(&world, &[]).await;
     world.attached(&attachment).await;
     assert!(!world.publishes(&volume)[0].secrets);

@@ -63,7 +63,7 @@ async fn s44_a_detach_waits_for_at_most_one_of_the_many_snapshots_of_its_volume(
 #[tokio::test]
 async fn r21_a_restore_goes_on_as_soon_as_its_content_lets_it() {
     let world = World::snapshotting(|_| {}).await;
-    let roles = supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}}))["roles"].clone();
+    let roles = supplier(crate::supplier::slow())["roles"].clone();
     let _daemon = world.daemon(beside(&roles)).await;
     let handle = world.cut_behind("before");
     let class = world.class("class", json!({})).await;
@@ -159,8 +159,7 @@ async fn s45_a_volume_and_a_snapshot_of_the_same_id_do_not_wait_for_each_other()
 #[tokio::test]
 async fn snapshots_of_one_volume_are_deleted_at_once_also_while_it_is_cut() {
     const SNAPSHOTS: usize = 3;
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let source = world.source("source").await;
     let class = world.snapshot_class("class", json!({})).await;
     let mut cuts = Vec::new();

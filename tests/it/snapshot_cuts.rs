@@ -14,8 +14,7 @@ use crate::world::World;
 
 #[tokio::test]
 async fn s7_s21_s35_a_snapshot_is_cut_once_and_what_the_driver_made_is_recorded() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(slow()).await;
+    let (world, _daemon) = World::with_snapshotter(slow()).await;
     let lease = world.driver_name().to_lowercase().replace('.', "-");
     world.lease_held(&format!("external-snapshotter-leader-{lease}")).await;
     let source = world.source("source").await;
@@ -38,8 +37,7 @@ async fn s7_s21_s35_a_snapshot_is_cut_once_and_what_the_driver_made_is_recorded(
 
 #[tokio::test]
 async fn the_request_brings_names_secret_and_parameters_without_those_that_are_ours() {
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({"extraCreateMetadata": true})).await;
+    let (world, daemon) = World::with_snapshotter(json!({"extraCreateMetadata": true})).await;
     let secret = world.name("secret");
     world.secret(&secret, &[("password", b"hunter2")]).await;
     let parameters = json!({"kind": "fast", "csiOld": "x",
@@ -86,8 +84,7 @@ async fn s6_the_gaps_between_failures_grow_whatever_the_code() {
 #[tokio::test]
 async fn s19_s32_a_failure_is_told_in_the_status_and_by_an_event_after_the_first_attempt() {
     for code in [Code::Internal, Code::ResourceExhausted, Code::DeadlineExceeded] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(slow()).await;
+        let (world, _daemon) = World::with_snapshotter(slow()).await;
         let source = world.source("source").await;
         let class = world.snapshot_class("class", json!({})).await;
         world.driver().inject(cutting(Action::fail(code, "the shelf is full")).once());
@@ -112,8 +109,7 @@ async fn s19_s32_a_failure_is_told_in_the_status_and_by_an_event_after_the_first
 
 #[tokio::test]
 async fn s15_a_size_that_is_none_is_not_recorded() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     for (short, size) in [("none", 0), ("negative", -5)] {
         world.driver().inject(cutting(Action::Lie(Lie::Size(size))).once());
         let cut = world.cut_anew(short).await;
@@ -124,8 +120,7 @@ async fn s15_a_size_that_is_none_is_not_recorded() {
 
 #[tokio::test]
 async fn s37_what_is_wrong_before_the_driver_is_asked_leaves_nothing_behind() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(slow()).await;
+    let (world, _daemon) = World::with_snapshotter(slow()).await;
     let source = world.source("source").await;
     let unknown = json!({"parameters": {"csi.storage.k8s.io/no-such-key": "x"}});
     let unknown = world.snapshot_class("unknown", unknown).await;
@@ -179,8 +174,7 @@ async fn s48_a_class_or_a_secret_that_comes_later_is_enough() {
 #[tokio::test]
 async fn s43_an_answer_that_cannot_be_used_is_an_error_of_the_driver_and_is_not_recorded() {
     for lie in [Lie::NoSnapshot, Lie::EmptySnapshotId] {
-        let world = World::snapshotting(|_| {}).await;
-        let daemon = world.snapshotter(json!({})).await;
+        let (world, daemon) = World::with_snapshotter(json!({})).await;
         world.driver().inject(cutting(Action::Lie(lie.clone())).times(2));
         let cut = world.cut_anew("cut").await;
         let content = world.content_until(&cut.content, "told why", |it| !error_in(it).is_empty()).await;
@@ -189,8 +183,7 @@ async fn s43_an_answer_that_cannot_be_used_is_an_error_of_the_driver_and_is_not_
         assert!(!daemon.has_ended());
         world.assert_no_snapshot_leaked().await;
     }
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     for (short, lie) in [("undated", Lie::NoCreationTime), ("odd", Lie::CreationTime(i64::MAX, -1))] {
         world.driver().inject(cutting(Action::Lie(lie)).once());
         let cut = world.cut_anew(short).await;
@@ -202,8 +195,7 @@ async fn s43_an_answer_that_cannot_be_used_is_an_error_of_the_driver_and_is_not_
 
 #[tokio::test]
 async fn s46_texts_that_are_never_the_same_make_no_tight_loop_and_no_flood_of_events() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({"retry": {"initial": "20ms", "max": "100ms"}})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({"retry": {"initial": "20ms", "max": "100ms"}})).await;
     for number in 0..20 {
         let text = format!("request 7d9c0b1e-0000-4000-8000-{number:012} failed");
         world.driver().inject(cutting(Action::fail(Code::Internal, &text)).once());
@@ -223,8 +215,7 @@ async fn s46_texts_that_are_never_the_same_make_no_tight_loop_and_no_flood_of_ev
 
 #[tokio::test]
 async fn s38_what_others_have_put_on_a_content_survives_the_whole_of_its_life() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let theirs = |number: u32| {
         json!({"metadata": {"annotations": {format!("{THEIRS}-{number}"): "x"},
         "labels": {format!("{THEIRS}-{number}"): "x"}}})

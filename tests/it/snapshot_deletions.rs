@@ -12,8 +12,7 @@ use crate::world::World;
 
 #[tokio::test]
 async fn s1_a_snapshot_whose_making_has_no_answer_is_asked_for_until_it_has_one_and_then_deleted() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     world.driver().inject(unanswered());
     let cut = world.cut_anew("cut").await;
     world.cut_times(&cut, 1).await;
@@ -31,8 +30,7 @@ async fn s1_a_snapshot_whose_making_has_no_answer_is_asked_for_until_it_has_one_
 
 #[tokio::test]
 async fn s2_a_snapshot_that_the_driver_refuses_at_last_goes_without_being_deleted_at_the_driver() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     world.driver().inject(cutting(Action::fail(Code::DeadlineExceeded, "slow")));
     let cut = world.cut_anew("cut").await;
     world.cut_times(&cut, 1).await;
@@ -65,8 +63,7 @@ async fn s3_l11_a_snapshot_that_is_deleted_while_the_driver_cuts_it_goes_as_soon
 
 #[tokio::test]
 async fn s3_many_snapshots_that_are_deleted_while_they_are_cut_all_go() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(slow()).await;
+    let (world, _daemon) = World::with_snapshotter(slow()).await;
     let class = world.snapshot_class("class", json!({})).await;
     world.driver().inject(cutting(Action::Hold).times(10));
     let mut cuts = Vec::new();
@@ -88,8 +85,7 @@ async fn s3_many_snapshots_that_are_deleted_while_they_are_cut_all_go() {
 #[tokio::test]
 async fn s4_a_deletion_that_fails_keeps_the_content_and_says_why() {
     for code in [Code::Internal, Code::NotFound, Code::FailedPrecondition, Code::Unavailable] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(json!({})).await;
+        let (world, _daemon) = World::with_snapshotter(json!({})).await;
         let cut = world.cut_anew("cut").await;
         let handle = handle_in(&world.ready(&cut).await).unwrap().to_owned();
         world.driver().inject(deleting(Action::fail(code, "somebody uses it")).times(3));
@@ -106,8 +102,7 @@ async fn s4_a_deletion_that_fails_keeps_the_content_and_says_why() {
 
 #[tokio::test]
 async fn s12_what_is_retained_can_be_deleted_and_stays_at_the_driver() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let source = world.source("source").await;
     let class = world.snapshot_class("class", json!({"deletionPolicy": "Retain"})).await;
     let cut = world.cut("cut", &source, &class).await;
@@ -130,8 +125,7 @@ async fn s12_what_is_retained_can_be_deleted_and_stays_at_the_driver() {
 #[tokio::test]
 async fn s13_the_policy_counts_that_a_content_has_when_it_goes() {
     for (from, to) in [("Delete", "Retain"), ("Retain", "Delete")] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(json!({})).await;
+        let (world, _daemon) = World::with_snapshotter(json!({})).await;
         let source = world.source("source").await;
         let class = world.snapshot_class("class", json!({ "deletionPolicy": from })).await;
         let cut = world.cut("cut", &source, &class).await;
@@ -179,14 +173,9 @@ async fn s14_s18_a_deletion_needs_no_class_and_has_the_contents_own_secret() {
 #[tokio::test]
 async fn a_deletion_whose_secret_is_gone_waits_for_it_unless_it_may_go_without() {
     for without in [false, true] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(json!({ "deleteWithoutSecret": without })).await;
-        let secret = world.name("secret");
-        world.secret(&secret, &[("password", b"hunter2")]).await;
-        let parameters = json!({"csi.storage.k8s.io/snapshotter-secret-name": secret,
-            "csi.storage.k8s.io/snapshotter-secret-namespace": "default"});
+        let (world, _daemon) = World::with_snapshotter(json!({ "deleteWithoutSecret": without })).await;
+        let (secret, class) = world.secretive_class().await;
         let source = world.source("source").await;
-        let class = world.snapshot_class("class", json!({ "parameters": parameters })).await;
         let cut = world.cut("cut", &source, &class).await;
         world.ready(&cut).await;
         let secrets = world.namespaced::<k8s_openapi::api::core::v1::Secret>();
@@ -205,8 +194,7 @@ async fn a_deletion_whose_secret_is_gone_waits_for_it_unless_it_may_go_without()
 
 #[tokio::test]
 async fn s27_a_content_that_is_deleted_by_hand_and_whose_snapshot_never_was_is_kept_and_shown() {
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({})).await;
+    let (world, daemon) = World::with_snapshotter(json!({})).await;
     let handle = world.cut_behind("before");
     let bound = json!({"metadata": {"finalizers": [BOUND]}, "spec": {"volumeSnapshotRef": {"uid": NOBODY}}});
     let content = world.content_by_hand("orphan", json!({"snapshotHandle": handle}), bound).await;
@@ -246,8 +234,7 @@ async fn s30_a_content_that_is_deleted_by_hand_waits_for_its_snapshot_and_then_g
 
 #[tokio::test]
 async fn s33_l5_a_snapshot_that_was_there_before_and_is_deleted_before_its_first_look_up_does_not_stay() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let handle = world.cut_behind("before");
     for method in [Method::GetSnapshot, Method::ListSnapshots] {
         world.driver().inject(Fault::on(method, Action::Hold));
@@ -279,8 +266,7 @@ async fn s42_a_content_that_was_left_ready_marked_and_deleted_goes_when_a_daemon
 
 #[tokio::test]
 async fn a_member_of_a_group_is_let_go_of_without_a_call() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let handle = world.cut_behind("member");
     let member = json!({"metadata": {"finalizers": [BOUND]}, "spec": {"volumeSnapshotRef": {"uid": NOBODY}}});
     let content = world.content_by_hand("member", json!({"volumeHandle": "behind"}), member).await;

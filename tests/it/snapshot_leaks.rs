@@ -6,20 +6,21 @@ use std::time::Duration;
 use csi_control_plane::csi::ControllerRpc as Rpc;
 use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::sandbox::driver::{Action, Lie, Method};
+use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::objects::config_with;
 use crate::snapshotting::{
-    BEGUN, BOUND, CLASS, CONTENT, DELETED, INTENT, NOBODY, SNAPSHOT, annotation, cutting, error_in, handle_in,
+    BEGUN, BOUND, CLASS, CONTENT, Cut, DELETED, INTENT, NOBODY, SNAPSHOT, annotation, cutting, error_in, handle_in,
     has_finalizer, is_begun, is_done, slow, snapshotter, unanswered,
 };
+use crate::supplier::says;
 use crate::world::{PATIENCE, World, settled};
 
 #[tokio::test]
 async fn s31_l4_a_name_that_is_taken_is_not_let_go_of_after_an_answer_that_never_came() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     world.driver().inject(unanswered().once());
     world.driver().inject(cutting(Action::fail(Code::AlreadyExists, "of another size")));
     let cut = world.cut_anew("cut").await;
@@ -88,8 +89,7 @@ async fn s36_a_driver_that_dies_while_it_cuts_is_asked_again_and_has_one_snapsho
         Action::DoneButCrash { down: Duration::from_millis(300) },
         Action::AnswerThenCrash { down: Duration::from_millis(300) },
     ] {
-        let world = World::snapshotting(|_| {}).await;
-        let daemon = world.snapshotter(json!({})).await;
+        let (world, daemon) = World::with_snapshotter(json!({})).await;
         let lease = names::lease(world.driver_name());
         let term = async || {
             let spec = world.lease_held(&lease).await.spec.unwrap();
@@ -108,8 +108,7 @@ async fn s36_a_driver_that_dies_while_it_cuts_is_asked_again_and_has_one_snapsho
 
 #[tokio::test]
 async fn s41_l6_what_was_asked_is_asked_again_whatever_configuration_and_class_say_by_now() {
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({})).await;
+    let (world, daemon) = World::with_snapshotter(json!({})).await;
     let source = world.source("source").await;
     let class = world.snapshot_class("class", json!({"parameters": {"kind": "fast"}})).await;
     world.driver().inject(unanswered());
@@ -171,14 +170,9 @@ async fn s41_what_was_asked_is_asked_again_by_a_successor_without_the_class() {
 
 #[tokio::test]
 async fn l7_a_secret_that_goes_while_an_answer_is_owed_is_waited_for() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({"deleteWithoutSecret": true})).await;
-    let secret = world.name("secret");
-    world.secret(&secret, &[("password", b"hunter2")]).await;
-    let parameters = json!({"csi.storage.k8s.io/snapshotter-secret-name": secret,
-        "csi.storage.k8s.io/snapshotter-secret-namespace": "default"});
+    let (world, _daemon) = World::with_snapshotter(json!({"deleteWithoutSecret": true})).await;
+    let (secret, class) = world.secretive_class().await;
     let source = world.source("source").await;
-    let class = world.snapshot_class("class", json!({ "parameters": parameters })).await;
     world.driver().inject(unanswered());
     let cut = world.cut("cut", &source, &class).await;
     world.cut_times(&cut, 1).await;
@@ -238,8 +232,7 @@ async fn l8_s49_another_id_for_a_name_that_has_none_yet_is_recorded_and_the_one_
 
 #[tokio::test]
 async fn s52_l9_a_content_that_is_taken_away_during_the_call_and_made_again_is_cut_and_not_lost() {
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({})).await;
+    let (world, daemon) = World::with_snapshotter(json!({})).await;
     let source = world.source("source").await;
     let class = world.snapshot_class("class", json!({})).await;
     world.driver().inject(cutting(Action::Hold).once());
@@ -261,8 +254,7 @@ async fn s52_l9_a_content_that_is_taken_away_during_the_call_and_made_again_is_c
 #[tokio::test]
 async fn l9_a_content_that_is_taken_away_for_good_has_its_snapshot_deleted_if_that_was_its_policy() {
     for policy in ["Delete", "Retain"] {
-        let world = World::snapshotting(|_| {}).await;
-        let daemon = world.snapshotter(json!({})).await;
+        let (world, daemon) = World::with_snapshotter(json!({})).await;
         world.driver().inject(cutting(Action::Hold).once());
         let source = world.source("source").await;
         let class = world.snapshot_class("class", json!({ "deletionPolicy": policy })).await;
@@ -286,48 +278,47 @@ async fn l9_a_content_that_is_taken_away_for_good_has_its_snapshot_deleted_if_th
     }
 }
 
-#[tokio::test]
-async fn l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_deleted() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+/// A snapshot whose first call has no answer, and whose second one is refused; and the uid of its content.
+async fn refused_after_all(world: &World) -> (Cut, String) {
     world.driver().inject(unanswered().once());
     world.driver().inject(cutting(Action::fail(Code::Internal, "exists already")));
     let cut = world.cut_anew("cut").await;
     world.cut_times(&cut, 2).await;
     let uid = world.look(CONTENT, &cut.content).await["metadata"]["uid"].as_str().unwrap().to_owned();
+    (cut, uid)
+}
+
+/// Waits until the content of this uid tells that this may be left, and asserts that it is.
+async fn is_told_and_left(world: &World, uid: &str, left: &str) {
+    let told = |events: &[Event]| events.iter().any(|event| says(event, "SnapshotMaybeLeaked", left));
+    world.events_until(uid, "what may be left", told).await;
+    assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+}
+
+#[tokio::test]
+async fn l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_deleted() {
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
+    let (cut, uid) = refused_after_all(&world).await;
     let (left, _) = world.driver().snapshot_named(&cut.name).unwrap();
     world.delete_snapshot(&cut).await;
     world.cut_gone(&cut).await;
-    let named = |events: &[k8s_openapi::api::core::v1::Event]| {
-        events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &left))
-    };
-    world.events_until(&uid, "what may be left", named).await;
-    assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+    is_told_and_left(&world, &uid, &left).await;
 }
 
 #[tokio::test]
 async fn l12_of_a_driver_that_lists_nothing_the_name_of_what_may_be_left_is_told() {
     let world = World::snapshotting(|profile| *profile = profile.clone().without(Rpc::ListSnapshots)).await;
     let _daemon = world.snapshotter(json!({})).await;
-    world.driver().inject(unanswered().once());
-    world.driver().inject(cutting(Action::fail(Code::Internal, "exists already")));
-    let cut = world.cut_anew("cut").await;
-    world.cut_times(&cut, 2).await;
-    let uid = world.look(CONTENT, &cut.content).await["metadata"]["uid"].as_str().unwrap().to_owned();
+    let (cut, uid) = refused_after_all(&world).await;
     world.delete_snapshot(&cut).await;
     world.cut_gone(&cut).await;
-    let told = |events: &[k8s_openapi::api::core::v1::Event]| {
-        events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &cut.name))
-    };
-    world.events_until(&uid, "what may be left", told).await;
-    assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+    is_told_and_left(&world, &uid, &cut.name).await;
 }
 
 #[tokio::test]
 async fn s43_a_snapshot_of_which_no_answer_has_the_id_keeps_no_content_and_what_may_be_left_is_named() {
     for lie in [Lie::NoSnapshot, Lie::EmptySnapshotId] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(json!({})).await;
+        let (world, _daemon) = World::with_snapshotter(json!({})).await;
         world.driver().inject(cutting(Action::Lie(lie)));
         let cut = world.cut_anew("cut").await;
         world.content_until(&cut.content, "told why", |it| error_in(it).contains("the driver's answer has no ")).await;
@@ -335,11 +326,7 @@ async fn s43_a_snapshot_of_which_no_answer_has_the_id_keeps_no_content_and_what_
         let (left, _) = world.driver().snapshot_named(&cut.name).unwrap();
         world.delete_snapshot(&cut).await;
         world.cut_gone(&cut).await;
-        let named = |events: &[k8s_openapi::api::core::v1::Event]| {
-            events.iter().any(|event| crate::supplier::says(event, "SnapshotMaybeLeaked", &left))
-        };
-        world.events_until(&uid, "what may be left", named).await;
-        assert_eq!((world.deletions(), world.driver().state().snapshots().len()), (Vec::new(), 1));
+        is_told_and_left(&world, &uid, &left).await;
     }
 }
 

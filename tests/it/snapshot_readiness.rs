@@ -54,8 +54,7 @@ async fn s8_s47_a_slow_snapshot_is_asked_for_until_it_is_ready_also_after_an_err
 #[tokio::test]
 async fn s9_a_ready_snapshot_is_never_asked_for_again() {
     let (mut resyncs, _log) = logs::count("resync");
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({"resync": "1s"})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({"resync": "1s"})).await;
     let cut = world.cut_anew("cut").await;
     world.ready(&cut).await;
     let (calls, seen) = (world.driver().calls().len(), *resyncs.borrow());
@@ -68,8 +67,7 @@ async fn s9_a_ready_snapshot_is_never_asked_for_again() {
 #[tokio::test]
 async fn s10_a_resync_looks_again_at_a_content_that_nothing_else_wakes() {
     let (mut resyncs, _log) = logs::count("resync");
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({"resync": "1s"})).await;
+    let (world, daemon) = World::with_snapshotter(json!({"resync": "1s"})).await;
     let foreign = json!({"driver": "other.csi.example.com"});
     let class = world.snapshot_class("class", foreign).await;
     let spec = json!({"spec": {"volumeSnapshotClassName": class}});

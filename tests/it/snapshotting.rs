@@ -134,6 +134,23 @@ impl World {
         self.daemon(snapshotter(section)).await
     }
 
+    /// [`World::snapshotting`], and a daemon in it with the snapshotter alone, its section changed like this.
+    pub(crate) async fn with_snapshotter(section: Value) -> (Self, Daemon) {
+        let world = Self::snapshotting(|_| {}).await;
+        let daemon = world.snapshotter(section).await;
+        (world, daemon)
+    }
+
+    /// A secret, and a class whose snapshots are taken with it.
+    pub(crate) async fn secretive_class(&self) -> (String, String) {
+        let secret = self.name("secret");
+        self.secret(&secret, &[("password", b"hunter2")]).await;
+        let parameters = json!({"csi.storage.k8s.io/snapshotter-secret-name": secret,
+            "csi.storage.k8s.io/snapshotter-secret-namespace": "default"});
+        let class = self.snapshot_class("class", json!({ "parameters": parameters })).await;
+        (secret, class)
+    }
+
     /// A claim of 1 GiB that is bound to a volume of its own.
     pub(crate) async fn source(&self, short: &str) -> Source {
         let class = self.class(&format!("{short}-class"), json!({})).await;

@@ -33,6 +33,11 @@ pub(crate) fn supplier(section: Value) -> Value {
     json!({"roles": {"provisioner": provisioner}})
 }
 
+/// Back-offs that are longer than any test waits, so that a retry proves a wake-up.
+pub(crate) fn slow() -> Value {
+    json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})
+}
+
 /// Something goes wrong with each `CreateVolume`.
 pub(crate) fn create(action: Action) -> Fault {
     Fault::on(Method::CreateVolume, action)
@@ -85,6 +90,23 @@ impl World {
     /// A daemon with the provisioner, its section changed like this.
     pub(crate) async fn supplier(&self, section: Value) -> Daemon {
         self.daemon(supplier(section)).await
+    }
+
+    /// A world with controllers, and a daemon in it with the provisioner, its section changed like this.
+    pub(crate) async fn with_supplier(section: Value) -> (Self, Daemon) {
+        Self::supplied_with_daemon("daemon", supplier(section)).await
+    }
+
+    /// The same on a host of this name, for scenarios with several daemons.
+    pub(crate) async fn with_supplier_on(host: &str) -> (Self, Daemon) {
+        Self::supplied_with_daemon(host, supplier(json!({}))).await
+    }
+
+    /// A world with controllers, and a daemon in it with all roles; `section` is merged into the provisioner's.
+    pub(crate) async fn with_provisioner(section: Value) -> (Self, Daemon) {
+        let world = Self::supplied(|_| {}).await;
+        let daemon = world.provisioner(section).await;
+        (world, daemon)
     }
 
     /// The claim as it is.
@@ -150,8 +172,17 @@ impl World {
     /// A claim of a new class, into which `change` is merged, whose volume the driver has made, [`unanswered`]: so it goes on until
     /// the faults are cleared. Returns the names of class and claim.
     pub(crate) async fn unanswered_claim(&self, change: Value) -> (String, String) {
+        self.asked_claim_of(change, unanswered()).await
+    }
+
+    /// A claim of a new class, at whose first call this goes wrong. Returns the names of class and claim.
+    pub(crate) async fn asked_claim(&self, fault: Fault) -> (String, String) {
+        self.asked_claim_of(json!({}), fault).await
+    }
+
+    async fn asked_claim_of(&self, change: Value, fault: Fault) -> (String, String) {
         let class = self.class("class", change).await;
-        self.driver().inject(unanswered());
+        self.driver().inject(fault);
         let claim = self.claim("claim", &class, json!({})).await;
         self.asked(&claim, 1).await;
         (class, claim)
@@ -203,6 +234,14 @@ impl World {
             if holds(&metrics) { Ok(metrics) } else { Err(metrics) }
         })
         .await
+    }
+
+    /// Deletes a claim, and sees it and its volume go, with one call to the driver, which would refuse one for a volume that is attached.
+    pub(crate) async fn deleted_with_its_volume(&self, claim: &str, volume: &PersistentVolume) {
+        self.delete_claim(claim).await;
+        self.claim_gone(claim).await;
+        self.gone::<PersistentVolume>(&volume.name_any()).await;
+        assert_eq!(self.driver().calls_of(Method::DeleteVolume).len(), 1);
     }
 
     /// Waits until a claim is gone, then asserts that neither driver nor API has a volume of this world.

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::ground::Daemon;
 use crate::objects::merge;
 use crate::world::{PATIENCE, World, brief, settled, until_some};
 
@@ -42,6 +43,13 @@ pub(crate) fn has_ours(claim: &PersistentVolumeClaim) -> bool {
 }
 
 impl World {
+    /// [`World::with_daemon`] in a cluster with controllers, on a host of this name: [`World::supplied`], [`World::daemon_on`].
+    pub(crate) async fn supplied_with_daemon(host: &str, overrides: Value) -> (Self, Daemon) {
+        let world = Self::supplied(|_| {}).await;
+        let daemon = world.daemon_on(host, overrides).await;
+        (world, daemon)
+    }
+
     /// A class of the driver; `change` is merged into it. Returns its name.
     pub(crate) async fn class(&self, short: &str, change: Value) -> String {
         let name = self.name(short);

@@ -14,9 +14,7 @@ use crate::world::World;
 
 #[tokio::test]
 async fn a_deleted_volume_waits_for_its_attachment_and_then_goes() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     world.delete_volume(&volume).await;
     let waiting: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert_eq!(waiting.finalizers(), [world.finalizer()]);
@@ -27,9 +25,7 @@ async fn a_deleted_volume_waits_for_its_attachment_and_then_goes() {
 
 #[tokio::test]
 async fn a_detached_volume_keeps_its_finalizer_until_it_is_deleted() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (_, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (_, volume, attachment)) = World::with_attachment().await;
     world.detached(&attachment).await;
     let kept: PersistentVolume = world.until(&volume, "there", |_| true).await;
     assert!(kept.finalizers().contains(&world.finalizer()));
@@ -39,8 +35,7 @@ async fn a_detached_volume_keeps_its_finalizer_until_it_is_deleted() {
 
 #[tokio::test]
 async fn r8_a_volume_whose_attach_failed_can_be_deleted_after_its_attachment() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let publish = Method::ControllerPublishVolume;
     world.driver().inject(Fault::on(publish, Action::fail(Code::Internal, "cannot")));
@@ -55,8 +50,7 @@ async fn r8_a_volume_whose_attach_failed_can_be_deleted_after_its_attachment() {
 
 #[tokio::test]
 async fn r9_a_deleted_in_tree_volume_with_our_finalizer_is_released() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let name = world.name("pv");
     in_tree(&world, &name, &["example.com/keep", &world.finalizer()], Some(world.driver_name())).await;
     world.delete_volume(&name).await;
@@ -70,8 +64,7 @@ async fn r9_a_deleted_in_tree_volume_with_our_finalizer_is_released() {
 
 #[tokio::test]
 async fn r10_an_in_tree_volume_whose_migration_was_rolled_back_is_released() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (back, still) = (world.name("back"), world.name("still"));
     in_tree(&world, &still, &[&world.finalizer()], Some(world.driver_name())).await;
     in_tree(&world, &back, &[&world.finalizer()], None).await;
@@ -96,9 +89,7 @@ async fn in_tree(world: &World, name: &str, finalizers: &[&str], migrated_to: Op
 
 #[tokio::test]
 async fn r36_removing_our_finalizer_leaves_the_others_alone() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (_, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (_, volume, attachment)) = World::with_attachment().await;
     // The provisioner's finalizer stands before and after ours.
     let finalizers = json!({ "metadata": { "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer",
         world.finalizer(), "example.com/keep"] } });
@@ -116,8 +107,7 @@ async fn r36_removing_our_finalizer_leaves_the_others_alone() {
 
 #[tokio::test]
 async fn r43_two_attachments_of_one_volume_in_parallel_put_the_finalizer_once() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (one, two) = (world.node("one").await, world.node("two").await);
     for round in 0..5 {
         let volume = world.volume_with(&format!("pv-{round}"), json!({ "accessModes": ["ReadWriteMany"] })).await;
@@ -140,8 +130,7 @@ async fn r43_two_attachments_of_one_volume_in_parallel_put_the_finalizer_once() 
 
 #[tokio::test]
 async fn r47_an_attachment_refused_for_a_deleted_volume_does_not_block_a_later_one_of_the_same_handle() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, other) = (world.node("node").await, world.node("other").await);
     let volume = world.volume("pv").await;
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers", "value": ["example.com/keep"] }]);
@@ -165,9 +154,7 @@ async fn r47_an_attachment_refused_for_a_deleted_volume_does_not_block_a_later_o
 
 #[tokio::test]
 async fn a_volume_removed_by_force_is_detached_by_what_was_recorded() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     // A user removes every finalizer, as desperate people do.
     world.delete_volume(&volume).await;
     world.merge_patch::<PersistentVolume>(&volume, json!({ "metadata": { "finalizers": null } })).await;
@@ -179,8 +166,7 @@ async fn a_volume_removed_by_force_is_detached_by_what_was_recorded() {
 
 #[tokio::test]
 async fn a_volume_deleted_before_the_attach_is_refused_and_never_protected() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers", "value": ["example.com/keep"] }]);
     world.json_patch::<PersistentVolume>(&volume, keep).await;
@@ -196,8 +182,7 @@ async fn a_volume_deleted_before_the_attach_is_refused_and_never_protected() {
 #[tokio::test]
 async fn a_volume_replaced_by_force_after_a_publish_of_unknown_outcome_is_unpublished_before_its_successor_is_published()
  {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let (old, new) = (world.handle(&volume), world.name("successor"));
     let lost = Action::DoneButFail { code: Code::DeadlineExceeded, message: "slow".to_owned() };

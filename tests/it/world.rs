@@ -21,13 +21,14 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use csi_control_plane::csi::ControllerRpc;
 use csi_control_plane::process::Rng;
 use csi_control_plane::roles::csi_attacher;
 use csi_control_plane::sandbox::driver::{Call, Driver, Method, Node, Profile};
 use futures::StreamExt as _;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Secret};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::{ByteString, ClusterResourceScope};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::{Resource, ResourceExt as _};
@@ -49,6 +50,17 @@ pub(crate) struct World {
     uids: Mutex<BTreeMap<String, String>>,
 }
 
+/// A kind of the cluster's scope.
+pub(crate) trait ClusterKind:
+    Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
+
+impl<K> ClusterKind for K where
+    K: Resource<DynamicType = (), Scope = ClusterResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+}
+
 impl World {
     /// A world with a driver that can do everything.
     pub(crate) async fn new() -> Self {
@@ -58,6 +70,16 @@ impl World {
     /// A world with a driver whose profile was changed like this.
     pub(crate) async fn with(change: impl FnOnce(&mut Profile)) -> Self {
         Self::on(Ground::set, change).await
+    }
+
+    /// A world with a driver that has this capability, or lacks it and has all others.
+    pub(crate) async fn with_rpc(rpc: ControllerRpc, has_it: bool) -> Self {
+        Self::with(|profile| {
+            if !has_it {
+                profile.controller.remove(&(rpc as i32));
+            }
+        })
+        .await
     }
 
     /// A world that shares its cluster with no other, to be rough with.
@@ -152,6 +174,20 @@ impl World {
         self.ground.start(&self.name(host), &objects::config_with(overrides).to_string()).await
     }
 
+    /// A new world and a daemon in it: [`World::new`], [`World::daemon`].
+    pub(crate) async fn with_daemon(overrides: Value) -> (Self, Daemon) {
+        let world = Self::new().await;
+        let daemon = world.daemon(overrides).await;
+        (world, daemon)
+    }
+
+    /// A new world, a daemon in it, and what [`World::attached_anew`] has attached.
+    pub(crate) async fn with_attachment() -> (Self, Daemon, (String, String, String)) {
+        let (world, daemon) = Self::with_daemon(json!({})).await;
+        let attached = world.attached_anew().await;
+        (world, daemon, attached)
+    }
+
     /// The daemon's `/status.json`.
     pub(crate) async fn status(&self, daemon: &Daemon) -> Value {
         serde_json::from_str(&crate::http::get(&daemon.diagnostics_dial().unwrap(), "/status.json").await).unwrap()
@@ -165,7 +201,7 @@ impl World {
     /// The API of a kind of the cluster's scope.
     pub(crate) fn all<K>(&self) -> Api<K>
     where
-        K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>,
+        K: Resource<Scope = ClusterResourceScope, DynamicType = ()>,
     {
         Api::all(self.client())
     }
@@ -179,14 +215,7 @@ impl World {
     }
 
     /// Creates an object of the cluster's scope.
-    pub(crate) async fn create<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Serialize,
-    {
+    pub(crate) async fn create<K: ClusterKind + Serialize>(&self, object: Value) -> K {
         let object: K = serde_json::from_value(object).unwrap();
         self.all().create(&PostParams::default(), &object).await.unwrap()
     }
@@ -280,28 +309,19 @@ impl World {
     }
 
     /// Removes one finalizer from an object, whichever controller's it is.
-    pub(crate) async fn drop_finalizer<K>(&self, name: &str, at: usize)
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + DeserializeOwned,
-    {
+    pub(crate) async fn drop_finalizer<K: ClusterKind>(&self, name: &str, at: usize) {
         let patch = json!([{ "op": "remove", "path": format!("/metadata/finalizers/{at}") }]);
         self.json_patch::<K>(name, patch).await;
     }
 
     /// Applies a JSON patch to an object of the cluster's scope.
-    pub(crate) async fn json_patch<K>(&self, name: &str, patch: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + DeserializeOwned,
-    {
+    pub(crate) async fn json_patch<K: ClusterKind>(&self, name: &str, patch: Value) -> K {
         let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
         self.all::<K>().patch(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
     /// Applies a merge patch to an object of the cluster's scope.
-    pub(crate) async fn merge_patch<K>(&self, name: &str, patch: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + DeserializeOwned,
-    {
+    pub(crate) async fn merge_patch<K: ClusterKind>(&self, name: &str, patch: Value) -> K {
         self.all::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
 
@@ -358,28 +378,12 @@ impl World {
     }
 
     /// Waits until an object of the cluster's scope satisfies a condition, and returns it.
-    pub(crate) async fn until<K>(&self, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
+    pub(crate) async fn until<K: ClusterKind>(&self, name: &str, what: &str, holds: impl Fn(&K) -> bool) -> K {
         until_some(self.all::<K>(), name, what, |object: Option<&K>| object.is_some_and(&holds)).await.unwrap()
     }
 
     /// Waits until an object of the cluster's scope is gone.
-    pub(crate) async fn gone<K>(&self, name: &str)
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
+    pub(crate) async fn gone<K: ClusterKind>(&self, name: &str) {
         until_some(self.all::<K>(), name, "gone", |object: Option<&K>| object.is_none()).await;
     }
 

@@ -28,9 +28,7 @@ fn requests(world: &World, beginning: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn r7_an_attach_is_three_writes_a_second_one_two_and_a_detach_one_all_of_them_patches() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     let mut first = written(&world);
     // The first two are independent and go side by side.
     first[..2].sort();
@@ -72,8 +70,7 @@ async fn a_volume_that_the_same_daemon_has_made_is_attached_with_two_requests() 
 #[tokio::test]
 async fn a_settled_world_is_not_written_to_by_resyncs_and_listings() {
     let (mut resyncs, _log) = logs::count("resync");
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "resync": "1s" } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "attacher": { "resync": "1s" } } })).await;
     let node = world.node("node").await;
     for number in 0..3 {
         let volume = world.volume(&format!("pv-{number}")).await;
@@ -92,8 +89,7 @@ async fn a_settled_world_is_not_written_to_by_resyncs_and_listings() {
 
 #[tokio::test]
 async fn an_error_that_stays_the_same_is_written_once() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let refused = Action::fail(Code::Internal, "always the same");
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, refused));
@@ -106,8 +102,7 @@ async fn an_error_that_stays_the_same_is_written_once() {
 
 #[tokio::test]
 async fn a_detach_error_that_stays_the_same_is_written_once() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "roles": { "attacher": { "events": "none" } } })).await;
     let (_, volume, attachment) = world.attached_anew().await;
     api(&world).audit().clear();
     let refused = Action::fail(Code::Internal, "always the same");

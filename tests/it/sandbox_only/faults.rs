@@ -48,8 +48,7 @@ fn live(what: &'static str, on: On) -> LocalBoxFuture<'static, ()> {
 }
 
 async fn play(what: &str, on: On) {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({ "kubernetes": { "requestTimeout": WAITS } })).await;
+    let (world, _daemon) = World::with_daemon(json!({ "kubernetes": { "requestTimeout": WAITS } })).await;
     let node = world.node("node").await;
     let secret = world.name("secret");
     world.secret(&secret, &[("password", b"hunter2")]).await;
@@ -133,9 +132,7 @@ async fn a_failure_to_read_the_secret_is_got_over() {
 
 #[tokio::test]
 async fn r5_an_attachment_that_is_gone_when_its_status_is_written_is_no_failure() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     let keep = json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.com/keep" }]);
     world.json_patch::<VolumeAttachment>(&attachment, keep).await;
     // The status is written only after the other finalizer went, and the object with it.

@@ -168,8 +168,7 @@ async fn s17_the_secrets_of_a_group_are_the_annotations_and_for_looks_the_classe
 
 #[tokio::test]
 async fn s35_ns15_without_the_kinds_of_groups_snapshots_are_taken_and_the_page_says_why_groups_are_not() {
-    let world = World::snapshotting(|_| {}).await;
-    let daemon = world.snapshotter(json!({})).await;
+    let (world, daemon) = World::with_snapshotter(json!({})).await;
     let cut = world.cut_anew("cut").await;
     world.ready(&cut).await;
     world.page_names(&daemon, &["has no VolumeGroupSnapshotContents"]).await;

@@ -136,8 +136,7 @@ async fn a_failure_to_read_a_segment_is_got_over() {
 
 #[tokio::test]
 async fn a_final_error_is_heeded_although_the_entry_cannot_be_removed() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({ "retry": { "infeasible": "300s" } })).await;
+    let (world, daemon) = World::with_supplier(json!({ "retry": { "infeasible": "300s" } })).await;
     let class = world.class("class", json!({})).await;
     let patches = by_daemon(&world).verb("patch").resource("configmaps");
     // Every write but the first one, which adds the entry.
@@ -165,8 +164,7 @@ async fn a_final_error_is_heeded_although_the_entry_cannot_be_removed() {
 
 #[tokio::test]
 async fn a_volume_whose_claim_was_bound_elsewhere_while_it_could_not_be_saved_is_deleted_in_the_end() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     // No answer: for all that the daemon knows the object is stored, so that the volume is for its life cycle alone to delete.
     let creates = by_daemon(&world).verb("create").resource("persistentvolumes");
@@ -254,8 +252,7 @@ async fn an_entry_that_arrives_late_and_lands_is_adopted_by_the_next_leader() {
 
 #[tokio::test]
 async fn a_claim_that_is_in_background_is_asked_for_while_another_cannot_be_recorded() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, begun) = world.unanswered_claim(json!({})).await;
     let full = Rejection { code: 403, reason: "Forbidden", ..Rejection::internal("exceeded quota: configmaps") };
     let faults = ["create", "patch"].map(|verb| {
@@ -312,8 +309,7 @@ async fn claims_wait_with_an_event_while_the_daemons_namespace_is_deleted_and_a_
 /// After the first two minutes of a term nobody else can have written.
 #[tokio::test]
 async fn j9_an_entry_that_appears_later_in_a_term_is_reported_and_never_acted_on() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let made = world.made_and_saved("claim", "Delete").await;
     world.keep(&made).await;
     world.forgotten(&made.claim).await;

@@ -15,7 +15,7 @@ use tonic::Code;
 
 use super::{api, by_daemon, user, written};
 use crate::objects::merge;
-use crate::supplier::{create, says, supplier, unanswered};
+use crate::supplier::{create, says, slow, supplier, unanswered};
 use crate::world::{PATIENCE, World, settled};
 
 const CLAIM: &str = "PersistentVolumeClaim";
@@ -171,7 +171,7 @@ async fn a_source_that_is_bound_while_the_answer_that_it_is_not_is_on_its_way_wa
     let (world, class) = shop(json!({})).await;
     let source = world.name("source");
     // This test does not wait for a back-off of five minutes.
-    let _daemon = world.supplier(json!({"retry": {"initial": "300s", "max": "300s", "infeasible": "300s"}})).await;
+    let _daemon = world.supplier(slow()).await;
     let clone = world.claim_from("clone", &class, "PersistentVolumeClaim", &source).await;
     world.claim_told(&clone, "ProvisioningFailed", &source).await;
     let reads = by_daemon(&world).verb("get").resource("persistentvolumeclaims").name(&source);

@@ -41,8 +41,7 @@ impl Unseen {
 async fn j10_a_volume_that_is_kept_does_not_come_back_although_the_answer_to_its_write_was_lost() {
     for policy in ["Delete", "Retain"] {
         for has_history in [true, false] {
-            let world = World::supplied(|_| {}).await;
-            let daemon = world.supplier(json!({})).await;
+            let (world, daemon) = World::with_supplier(json!({})).await;
             let faults = api(&world).faults();
             let mut unseen = None;
             let made = world.made_while("claim", policy, || unseen = Some(Unseen::begin(&world))).await;

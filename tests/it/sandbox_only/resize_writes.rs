@@ -37,8 +37,7 @@ fn answers(code: Code, times: usize) -> Vec<Action> {
 async fn z57_an_expansion_that_fails_again_and_again_is_written_at_its_beginning_and_its_end() {
     // The mark, and how each call has ended, where that is certain; then another mark comes before the next.
     for (code, expected) in [(Code::Internal, 13), (Code::OutOfRange, 13), (Code::DeadlineExceeded, 1)] {
-        let world = World::supplied(|_| {}).await;
-        let _daemon = world.resizer(short()).await;
+        let (world, _daemon) = World::with_resizer(short()).await;
         let (claim, _) = world.sizable_device("claim").await;
         for answer in answers(code, 6) {
             world.driver().inject(expanding(answer).once());
@@ -57,8 +56,7 @@ async fn z57_an_expansion_that_fails_again_and_again_is_written_at_its_beginning
 async fn z57_a_modification_that_fails_again_and_again_is_written_at_its_beginning_and_its_end() {
     // After an end that is not certain nothing has to be said again.
     for (code, expected) in [(Code::Internal, 13), (Code::InvalidArgument, 13), (Code::Aborted, 2)] {
-        let world = World::supplied(|_| {}).await;
-        let _daemon = world.resizer(short()).await;
+        let (world, _daemon) = World::with_resizer(short()).await;
         let (claim, _) = world.sizable_device("claim").await;
         let class = world.attributes("gold", "100").await;
         for answer in answers(code, 6) {
@@ -76,8 +74,7 @@ async fn z57_a_modification_that_fails_again_and_again_is_written_at_its_beginni
 
 #[tokio::test]
 async fn z57_what_is_open_already_is_not_written_again() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(short()).await;
+    let (world, _daemon) = World::with_resizer(short()).await;
     let (claim, _) = world.sizable_device("claim").await;
     // A refusal is news, and so is that the driver is asked again after one. That a call is open the claim says by then.
     let codes = [Code::Internal, Code::Aborted, Code::Internal, Code::OutOfRange, Code::Unavailable, Code::Internal];

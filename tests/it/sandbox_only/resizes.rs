@@ -14,8 +14,8 @@ use tonic::Code;
 
 use super::{api, by_daemon, user, writes};
 use crate::logs;
-use crate::resizing::{conditions, expanding, modifying, resizer, slow};
-use crate::supplier::figure;
+use crate::resizing::{conditions, expanding, modifying, resizer};
+use crate::supplier::{figure, slow};
 use crate::world::wait::asked;
 use crate::world::{World, bounded};
 
@@ -132,8 +132,7 @@ async fn z50_a_pair_of_which_one_is_refused_records_what_each_was_answered() {
 #[tokio::test]
 async fn i14_a_quiet_cluster_is_neither_written_to_nor_asked_about_pods() {
     let (mut resyncs, _log) = logs::count("resync");
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({"resync": "1s"})).await;
+    let (world, _daemon) = World::with_resizer(json!({"resync": "1s"})).await;
     let (claim, _) = world.sizable_device("claim").await;
     let class = world.attributes("gold", "100").await;
     world.ask_for(&claim, "2Gi").await;
@@ -149,8 +148,7 @@ async fn i14_a_quiet_cluster_is_neither_written_to_nor_asked_about_pods() {
 #[tokio::test]
 async fn z22_z23_pods_are_looked_at_only_where_a_driver_has_refused_a_volume_in_use() {
     for check in [true, false] {
-        let world = World::supplied(|_| {}).await;
-        let _daemon = world.resizer(json!({"inUseCheck": check})).await;
+        let (world, _daemon) = World::with_resizer(json!({"inUseCheck": check})).await;
         let (claim, _) = world.sizable_device("claim").await;
         let elsewhere = json!({"metadata": {"name": "busy", "namespace": "kube-system"}, "spec": {
             "containers": [{"name": "c", "image": "example.com/none"}]}});
@@ -182,8 +180,7 @@ async fn z22_z23_pods_are_looked_at_only_where_a_driver_has_refused_a_volume_in_
 
 #[tokio::test]
 async fn z6_a_mark_that_cannot_be_written_is_no_call_and_no_event() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({})).await;
+    let (world, _daemon) = World::with_resizer(json!({})).await;
     let (claim, _) = world.sizable_device("claim").await;
     let status = by_daemon(&world).verb("patch").resource("persistentvolumeclaims").subresource("status");
     let refused = Fault::on(status, Action::Refuse(Rejection::internal("struck")));
@@ -304,8 +301,7 @@ async fn z29_whichever_write_is_the_last_of_a_daemon_its_successor_comes_to_the_
 
 #[tokio::test]
 async fn z7_a_conflict_costs_one_read_and_one_write() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(slow()).await;
+    let (world, _daemon) = World::with_resizer(slow()).await;
     let (claim, _) = world.sizable_device("claim").await;
     // The watch is late, so that the conflict is not foreseen.
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumeclaims"));
@@ -357,8 +353,7 @@ async fn z54_a_leader_that_was_cut_off_past_its_lease_writes_nothing_when_it_is_
 
 #[tokio::test]
 async fn z1_a_claim_whose_volume_the_watch_shows_late_is_expanded_as_soon_as_it_does() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.resizer(slow()).await;
+    let (world, daemon) = World::with_resizer(slow()).await;
     world.serving(&daemon).await;
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumes"));
     let (claim, _) = world.sizable_device("claim").await;
@@ -373,8 +368,7 @@ async fn z1_a_claim_whose_volume_the_watch_shows_late_is_expanded_as_soon_as_it_
 #[tokio::test]
 async fn z43_a_class_that_was_begun_and_is_gone_is_given_up_only_when_it_is_gone_for_long() {
     let longest = Duration::from_secs(2);
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.resizer(json!({"retry": {"initial": "50ms", "max": "2s"}})).await;
+    let (world, _daemon) = World::with_resizer(json!({"retry": {"initial": "50ms", "max": "2s"}})).await;
     let (claim, _) = world.sizable("claim", json!({})).await;
     let (first, second) = (world.attributes("first", "1").await, world.attributes("second", "2").await);
     world.driver().inject(modifying(driver::Action::fail(Code::Aborted, "busy")));

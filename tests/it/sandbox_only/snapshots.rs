@@ -49,8 +49,7 @@ fn failures() -> Vec<(&'static str, Action)> {
 
 #[tokio::test]
 async fn a_snapshot_is_three_writes_and_its_deletion_one() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let cut = world.cut_anew("cut").await;
     world.ready(&cut).await;
     let asked = written(&world);
@@ -122,8 +121,7 @@ async fn s5_a_failure_to_let_go_is_got_over() {
 
 #[tokio::test]
 async fn s54_a_mark_that_cannot_be_taken_off_takes_no_readiness_back() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let internal = Action::Refuse(Rejection::internal("etcd"));
     let source = world.source("source").await;
     let class = world.snapshot_class("class", json!({})).await;
@@ -150,8 +148,7 @@ async fn s54_a_mark_that_cannot_be_taken_off_takes_no_readiness_back() {
 
 #[tokio::test]
 async fn s19_an_error_that_cannot_be_written_is_told_by_an_event() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let refused = Action::Refuse(Rejection::internal("etcd"));
     let fault = api(&world).faults().add(Fault::on(content_patch(&world, "status"), refused));
     world.driver().inject(cutting(driver::Action::fail(Code::Internal, "no such array")));
@@ -166,8 +163,7 @@ async fn s19_an_error_that_cannot_be_written_is_told_by_an_event() {
 #[tokio::test]
 async fn s28_l11_a_watch_that_lags_behind_our_own_writes_loses_no_retry() {
     for is_deleted in [false, true] {
-        let world = World::snapshotting(|_| {}).await;
-        let _daemon = world.snapshotter(json!({})).await;
+        let (world, _daemon) = World::with_snapshotter(json!({})).await;
         world.driver().inject(cutting(driver::Action::fail(Code::Internal, "not now")));
         let cut = world.cut_anew("cut").await;
         world.cut_times(&cut, 1).await;

@@ -42,8 +42,7 @@ async fn a_source_whose_protection_hangs_holds_up_no_other_claim() {
 
 #[tokio::test]
 async fn a_clone_that_comes_while_its_source_is_let_go_of_protects_it_again() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, source, _) = world.supplied_claim().await;
     world.driver().inject(unanswered());
     let first = world.claim_from("first", &class, CLAIM, &source).await;

@@ -28,8 +28,7 @@ fn claims_held(status: &Value) -> Option<u64> {
 
 #[tokio::test]
 async fn a_new_leader_finishes_what_its_watch_has_not_shown_as_begun_or_as_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let first = world.daemon_on("first", supplier(json!({}))).await;
+    let (world, first) = World::with_supplier_on("first").await;
     world.serving(&first).await;
     let second = world.daemon_on("second", supplier(json!({}))).await;
     let late = world.name("late");
@@ -81,8 +80,7 @@ async fn a_new_leader_that_has_not_heard_of_a_restore_leaves_its_snapshot_protec
 
 #[tokio::test]
 async fn a_volume_that_somebody_keeps_meanwhile_is_not_deleted_by_another_attempt() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (_, claim, volume) = world.supplied_claim().await;
     let volume = volume.name_any();
     let stuck = DriverAction::fail(Code::Internal, "the shelf is stuck");

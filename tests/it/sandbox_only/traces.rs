@@ -59,8 +59,7 @@ impl Exported {
 #[tokio::test]
 async fn an_attach_is_one_trace_that_goes_on_in_the_driver() {
     let (exported, _guard) = traced();
-    let world = World::new().await;
-    let daemon = world.daemon(json!({ "roles": { "reconciler": null } })).await;
+    let (world, daemon) = World::with_daemon(json!({ "roles": { "reconciler": null } })).await;
     let (_, volume, attachment) = world.attached_anew().await;
     daemon.stop().await.unwrap();
 

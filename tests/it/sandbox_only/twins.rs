@@ -15,8 +15,7 @@ use crate::world::World;
 
 #[tokio::test]
 async fn a_volume_that_a_late_watch_does_not_show_in_use_is_not_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let (class, claim) = world.unanswered_claim(json!({})).await;
     let handle = world.only_volume();
     // The term has listed PersistentVolumes before it called the driver. Now a user finds the volume, and gives it to another claim.
@@ -57,8 +56,7 @@ async fn a_claim_whose_name_for_the_driver_is_taken_waits_although_a_late_watch_
 
 #[tokio::test]
 async fn a_released_volume_is_kept_although_a_late_watch_does_not_show_who_else_names_it() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let faults = api(&world).faults();
     let refused = ApiAction::Refuse(Rejection::internal("etcd"));
     let unprotected = faults.add(ApiFault::on(by_daemon(&world).verb("patch").resource("persistentvolumes"), refused));

@@ -163,8 +163,7 @@ async fn a_class_that_the_watch_has_not_shown_is_not_called_missing() {
 
 #[tokio::test]
 async fn a_class_of_snapshots_that_the_watch_has_not_shown_is_not_called_missing() {
-    let world = World::snapshotting(|_| {}).await;
-    let _daemon = world.snapshotter(json!({})).await;
+    let (world, _daemon) = World::with_snapshotter(json!({})).await;
     world.ready(&world.cut_anew("first").await).await;
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("volumesnapshotclasses"));
     let cut = world.cut_anew("cut").await;
@@ -179,9 +178,7 @@ async fn a_class_of_snapshots_that_the_watch_has_not_shown_is_not_called_missing
 
 #[tokio::test]
 async fn a_node_that_the_watch_has_not_shown_is_not_called_missing() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (_, _, attachment) = world.attached_anew().await;
+    let (world, _daemon, (_, _, attachment)) = World::with_attachment().await;
     world.detached(&attachment).await;
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("csinodes"));
     let (node, volume) = (world.node("late").await, world.volume("late").await);

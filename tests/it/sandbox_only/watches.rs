@@ -20,8 +20,7 @@ use crate::world::World;
 
 #[tokio::test]
 async fn r48_a_success_clears_an_error_that_the_watch_has_not_shown_yet() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let (node, volume) = (world.node("node").await, world.volume("pv").await);
     let refused = Action::fail(Code::Internal, "not yet");
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, refused).times(2));
@@ -37,9 +36,7 @@ async fn r48_a_success_clears_an_error_that_the_watch_has_not_shown_yet() {
 
 #[tokio::test]
 async fn r24_a_delete_that_only_a_new_list_shows_frees_the_volume() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
-    let (node, volume, attachment) = world.attached_anew().await;
+    let (world, _daemon, (node, volume, attachment)) = World::with_attachment().await;
     // Another driver's attachment names the volume too, so it is kept.
     let foreign = world.name("foreign");
     let source = json!({ "persistentVolumeName": volume });
@@ -60,8 +57,7 @@ async fn r24_a_delete_that_only_a_new_list_shows_frees_the_volume() {
 #[tokio::test]
 async fn watches_that_are_cut_or_compacted_in_the_middle_of_a_publish_lose_nothing() {
     for (end, compact) in [(WatchEnd::Cut, false), (WatchEnd::Clean, false), (WatchEnd::Cut, true)] {
-        let world = World::new().await;
-        let _daemon = world.daemon(json!({})).await;
+        let (world, _daemon) = World::with_daemon(json!({})).await;
         let (node, volume) = (world.node("node").await, world.volume("pv").await);
         world.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).once());
         let attachment = world.attach(&volume, &node).await;
@@ -83,8 +79,7 @@ async fn watches_that_are_cut_or_compacted_in_the_middle_of_a_publish_lose_nothi
 
 #[tokio::test]
 async fn connections_that_are_cut_in_the_middle_of_the_work_lose_nothing() {
-    let world = World::new().await;
-    let _daemon = world.daemon(json!({})).await;
+    let (world, _daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let mut attachments = Vec::new();
     for number in 0..6 {
@@ -117,8 +112,7 @@ fn ours(world: &World, volume: &PersistentVolume) -> usize {
 
 #[tokio::test]
 async fn r43_a_finalizer_that_the_cache_has_not_seen_is_not_put_twice() {
-    let world = World::new().await;
-    let daemon = world.daemon(json!({})).await;
+    let (world, daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
     let (volume, held) = known_volume(&world, &daemon).await;
     // Our finalizer comes beside another one, and unseen.
@@ -198,12 +192,8 @@ async fn a_volume_object_that_goes_before_the_watch_has_shown_it_is_made_again()
 
 #[tokio::test]
 async fn a_volume_that_is_kept_is_not_asked_for_again_for_a_claim_that_a_late_watch_shows_unbound() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    world.driver().inject(Fault::on(Method::CreateVolume, Action::Hold).once());
-    let claim = world.claim("claim", &class, json!({})).await;
-    world.asked(&claim, 1).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
+    let (_, claim) = world.asked_claim(Fault::on(Method::CreateVolume, Action::Hold).once()).await;
     let held = api(&world).faults().hold_watches(by_daemon(&world).resource("persistentvolumeclaims"));
     world.driver().release();
     world.claim_until(&claim, "bound", |it| phase(it) == "Bound").await;
@@ -221,8 +211,7 @@ async fn a_volume_that_is_kept_is_not_asked_for_again_for_a_claim_that_a_late_wa
 
 #[tokio::test]
 async fn a_deletion_that_has_waited_for_a_worker_believes_no_cache() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({ "deleteWorkers": 1 })).await;
+    let (world, daemon) = World::with_supplier(json!({ "deleteWorkers": 1 })).await;
     let class = world.class("class", json!({})).await;
     let (first, second) =
         (world.claim("first", &class, json!({})).await, world.claim("second", &class, json!({})).await);
@@ -258,8 +247,7 @@ async fn a_deletion_that_has_waited_for_a_worker_believes_no_cache() {
 
 #[tokio::test]
 async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let _daemon = world.supplier(json!({})).await;
+    let (world, _daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     // Before the first deletion of its term the daemon lists all volumes.
     let first = world.claim("first", &class, json!({})).await;
@@ -290,8 +278,7 @@ async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_dele
 
 #[tokio::test]
 async fn an_api_that_has_gone_back_to_an_older_version_has_no_volume_deleted() {
-    let world = World::supplied(|_| {}).await;
-    let daemon = world.supplier(json!({})).await;
+    let (world, daemon) = World::with_supplier(json!({})).await;
     let class = world.class("class", json!({})).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let volume = world.supplied_with(&claim).await;
