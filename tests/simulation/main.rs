@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of
-//! snapshots that are created and deleted.
+//! snapshots that are created and deleted. `stage` and `smaller` are what these two share.
 //!
 //! `crash` is another kind of play on the same ground: the daemon dies at every exchange.
 //!
@@ -49,7 +49,9 @@ mod mutants;
 mod play;
 mod pods;
 mod seeds;
+mod smaller;
 mod snapshots;
+mod stage;
 mod storage;
 mod supply;
 mod trace;

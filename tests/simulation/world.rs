@@ -28,6 +28,13 @@ pub(crate) const MARKER: &str = "hunter2-do-not-tell";
 /// Other controllers' finalizers.
 pub(crate) const FOREIGN: [&str; 2] = ["example.com/backup", "example.com/audit"];
 
+/// The configuration of every daemon, up to the sections of its roles.
+pub(crate) const COMMON_CONFIG: &str = "csi: { timeout: 5s }\n\
+    kubernetes: { requestTimeout: 5s }\n\
+    leaderElection: { leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }\n\
+    diagnostics: { listen: null }\n\
+    roles:\n";
+
 /// The shortest and the longest back-off, as configured.
 pub(crate) const BACKOFF: (f64, f64) = (0.5, 20.0);
 
@@ -116,12 +123,7 @@ impl World {
 
     fn sound_config(&self) -> String {
         format!(
-            "csi: {{ timeout: 5s }}\n\
-             kubernetes: {{ requestTimeout: 5s }}\n\
-             leaderElection: {{ leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }}\n\
-             diagnostics: {{ listen: null }}\n\
-             roles:\n\
-             \x20 attacher: {{ workers: 3, detachWorkers: 2, retry: {{ initial: 500ms, max: 20s }}, resync: 60s }}\n\
+            "{COMMON_CONFIG}\x20 attacher: {{ workers: 3, detachWorkers: 2, retry: {{ initial: 500ms, max: 20s }}, resync: 60s }}\n\
              \x20 reconciler: {{ interval: 10s, pageSize: {}, pageTimeout: 3s }}\n",
             self.page
         )

@@ -177,7 +177,7 @@ impl Checks {
     fn arrived(&mut self, call: &Call, caller: &str, handle: &str) {
         self.meets(call, handle);
         let (Some(job), Some(request)) = (Job::of(call.method), Request::of(call)) else { return };
-        if !self.is_led_by(caller) {
+        if !self.reign.is_of(caller) {
             self.violate(Rule::Lease, format_args!("{caller} sends {} of {handle}, and does not lead", call.method));
         }
         let Some((claim, _)) = self.bound(handle) else {
@@ -215,7 +215,7 @@ impl Checks {
             method: call.method,
             connection: call.connection,
             deadline: call.deadline,
-            term: self.terms,
+            term: self.reign.terms,
         };
         self.live.insert(call.id, live);
     }
@@ -233,7 +233,7 @@ impl Checks {
                 format_args!("{handle} is to have {wanted} bytes, and its claim says that it was refused"),
             );
         }
-        if self.recorded_size.get(handle).is_some_and(|(term, is)| *term == self.terms && wanted <= *is) {
+        if self.recorded_size.get(handle).is_some_and(|(term, is)| *term == self.reign.terms && wanted <= *is) {
             self.violate(Rule::I13, format_args!("{handle} is to have {wanted} bytes again, after that was recorded"));
         }
     }
@@ -246,7 +246,7 @@ impl Checks {
             self.violate(Rule::I3, format_args!("{handle} is to get {class}, and its claim says {says}"));
         }
         match self.recorded_class.get(handle) {
-            Some((term, is)) if is == class && *term == self.terms => {
+            Some((term, is)) if is == class && *term == self.reign.terms => {
                 self.violate(Rule::I13, format_args!("{handle} is to get {class} again, after that was recorded"));
             }
             Some((_, is)) if is != class => drop(self.recorded_class.remove(handle)),
@@ -349,7 +349,7 @@ impl Checks {
             // A former leader's call was carried out, and now the driver refuses the same.
             self.excused.insert(handle.to_owned());
         }
-        if term != Some(self.terms) {
+        if term != Some(self.reign.terms) {
             return;
         }
         let streak = self.streaks.entry(key).or_default();

@@ -11,6 +11,7 @@ use super::objects::{
     ALLOCATED, CAPACITY, CLAIMS, CURRENT, MODIFY, OF_CLASSES, OF_SIZES, RECORDED, REQUESTED, STATE, TARGET, VOLUMES,
     WANTED, claims_of, conditions, is_of_node, size, without_empty,
 };
+use crate::stage::{Commit, Reign};
 use crate::world::{DAEMONS, DRIVER, FINALIZER, MARKER, text};
 
 /// The Lease of the resizer.
@@ -19,20 +20,6 @@ const NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 const NOTE: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 /// What the daemons write: of these, attachments are the attacher's.
 const WRITTEN: [&str; 5] = [CLAIMS, VOLUMES, "events", "leases", "volumeattachments"];
-/// A term may end this long after a renewal.
-const TERM: Duration = Duration::from_millis(3500);
-
-/// One change of an object.
-pub(super) struct Commit<'a> {
-    /// When, since the driver was made.
-    pub(super) at: Duration,
-    /// The creator.
-    pub(super) actor: &'a str,
-    pub(super) plural: &'a str,
-    pub(super) name: &'a str,
-    pub(super) old: Option<&'a Value>,
-    pub(super) new: Option<&'a Value>,
-}
 
 /// What must hold, checked at each commit and each call. It knows only what [`Checks::committed`], [`Checks::called`] and
 /// [`Checks::holds`] tell it.
@@ -63,12 +50,9 @@ pub(super) struct Checks {
     pub(super) class_turned: Option<Duration>,
     /// When a connection to the driver was last cut.
     pub(super) driver_cut: Option<Duration>,
-    pub(super) lease: Option<(String, String)>,
-    pub(super) renewed: Duration,
+    pub(super) reign: Reign,
     /// Until then the answer to a renewal may be lost.
     pub(super) deaf_until: Duration,
-    /// The number of terms.
-    pub(super) terms: u64,
     /// How many changes are done.
     pub(super) grown: usize,
     pub(super) modified: usize,
@@ -92,12 +76,6 @@ fn are_bound(claim: &Value, volume: &Value) -> bool {
 impl Checks {
     pub(super) fn violate(&mut self, rule: Rule, what: impl std::fmt::Display) {
         self.broken.push((rule, what.to_string()));
-    }
-
-    /// The daemon that may call the driver and write.
-    pub(super) fn is_led_by(&self, daemon: &str) -> bool {
-        let holder = self.lease.as_ref().map_or("", |(holder, _)| holder);
-        holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
     }
 
     /// The claim of a volume of our driver, and the volume's object.
@@ -152,17 +130,9 @@ impl Checks {
 
     /// Another term begins its queues afresh, and remembers nothing.
     fn lease_changed(&mut self, commit: &Commit<'_>) {
-        let of = |lease: &Value| {
-            (text(lease, "/spec/holderIdentity").to_owned(), text(lease, "/spec/acquireTime").to_owned())
-        };
-        let now = commit.new.map(of);
-        // A leader that could not renew in time, or did not hear that it had, has begun another term, though the Lease never changed hands.
-        let is_late = commit.at.saturating_sub(std::mem::replace(&mut self.renewed, commit.at)) > TERM;
-        if is_late || commit.at <= self.deaf_until || now != self.lease {
+        if self.reign.changed(commit, commit.at <= self.deaf_until) {
             self.streaks.clear();
-            self.terms += 1;
         }
-        self.lease = now;
     }
 
     /// A daemon has written something.
@@ -206,8 +176,8 @@ impl Checks {
     /// I10, and who writes.
     fn within_bounds(&mut self, commit: &Commit<'_>, claim: &Value, volume: &Value) {
         let (name, actor) = (commit.name, commit.actor);
-        if !self.is_led_by(actor) {
-            let what = format!("{actor} writes to {name}, and {:?} leads", self.lease);
+        if !self.reign.is_of(actor) {
+            let what = format!("{actor} writes to {name}, and {:?} leads", self.reign.lease);
             self.violate(Rule::Lease, what);
         }
         if handle(volume).is_empty() || !are_bound(claim, volume) {
@@ -256,7 +226,7 @@ impl Checks {
             self.violate(Rule::I4, format_args!("{name} begins less while the last call's outcome is unknown"));
         }
         if is == "NodeResizePending" && was != is {
-            self.recorded_size.insert(handle(volume).to_owned(), (self.terms, size(new, ALLOCATED)));
+            self.recorded_size.insert(handle(volume).to_owned(), (self.reign.terms, size(new, ALLOCATED)));
         }
         let is_fresh = size(new, ALLOCATED) != size(old, ALLOCATED);
         if is_of_node(was) && was != is && was != "NodeResizeInfeasible" && !is_fresh {
@@ -295,10 +265,10 @@ impl Checks {
             self.violate(Rule::I5, format_args!("{name} says {after} bytes, and the driver's volume has {has}"));
         }
         if after > before {
-            self.recorded_size.insert(handle.clone(), (self.terms, after));
+            self.recorded_size.insert(handle.clone(), (self.reign.terms, after));
         }
         if text(new, WANTED) != text(old, WANTED) {
-            self.recorded_class.insert(handle, (self.terms, text(new, WANTED).to_owned()));
+            self.recorded_class.insert(handle, (self.reign.terms, text(new, WANTED).to_owned()));
         }
     }
 }

@@ -6,7 +6,8 @@ use tonic::Code;
 
 use super::invariants::Rule;
 use super::objects::{CLAIMS, VOLUMES};
-use super::story::{GIB, Story, request};
+use super::story::{GIB, Story};
+use crate::stage::sent;
 use crate::world::{DAEMONS, MARKER};
 
 const UNKNOWN: Code = Code::DeadlineExceeded;
@@ -243,15 +244,15 @@ fn of_the_end() -> Broken {
     let left = json!([{ "type": "Resizing" }]);
     let whole = || Story::new().grown().changed();
     vec![
-        (I10, "reads what is another driver's", Story::new().asks(&[request("get", CLAIMS, "claim-theirs", 200)])),
+        (I10, "reads what is another driver's", Story::new().asks(&[sent("get", CLAIMS, "claim-theirs", 200)])),
         (I13, "forgets to expand", Story::new().changed().rests(&[])),
         (I13, "forgets to modify", Story::new().grown().rests(&[])),
         (I13, "says what the driver does not have", whole().has(2 * GIB, "b").rests(&[])),
-        (I14, "reads for ever", whole().rests(&[request("get", CLAIMS, "claim-0", 200)])),
-        (I14, "writes for ever", whole().rests(&[request("patch", VOLUMES, "pv-0", 200)])),
-        (I14, "watches pods for ever", whole().rests(&[request("watch", "pods", "", 200)])),
+        (I14, "reads for ever", whole().rests(&[sent("get", CLAIMS, "claim-0", 200)])),
+        (I14, "writes for ever", whole().rests(&[sent("patch", VOLUMES, "pv-0", 200)])),
+        (I14, "watches pods for ever", whole().rests(&[sent("watch", "pods", "", 200)])),
         (I15, "leaves a condition behind", whole().writes(CLAIMS, &[("/status/conditions", left)]).rests(&[])),
-        (Quota, "asks for more than the quota allows", Story::new().asks(&[request("patch", CLAIMS, "claim-0", 403)])),
+        (Quota, "asks for more than the quota allows", Story::new().asks(&[sent("patch", CLAIMS, "claim-0", 403)])),
     ]
 }
 

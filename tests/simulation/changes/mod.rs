@@ -41,23 +41,13 @@ mod play;
 mod rest;
 mod story;
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tokio::runtime::Builder;
 
-use invariants::Rule;
 use play::{Report, Setting, play};
 
 use crate::logs::Listen;
+use crate::smaller::{expect_none, one_seed, play_each, seeds};
 
-/// The number of seeds in an ordinary test run.
-const SEEDS: u64 = 8;
-/// This play takes one in so many of the requested seeds: the play of all roles takes the larger part of the time.
-const SHARE: u64 = 4;
-/// The number of violations of a seed that are printed.
-const TOLD: usize = 4;
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[
     (
@@ -89,42 +79,20 @@ fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {
 
 /// Plays seeds side by side, and fails with what was broken.
 fn expect_unbroken(seeds: &[u64]) {
-    let (next, broken) = (AtomicU64::new(0), Mutex::new(BTreeMap::new()));
-    let counts = [const { AtomicU64::new(0) }; 3];
-    std::thread::scope(|scope| {
-        for _ in 0..crate::THREADS {
-            scope.spawn(|| {
-                let index = || usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                while let Some(seed) = seeds.get(index()) {
-                    let listen = if seed.is_multiple_of(4) { Listen::ForSecrets } else { Listen::No };
-                    let (report, _) = play_one(*seed, listen);
-                    for (count, more) in counts.iter().zip([report.grown, report.modified, report.calls]) {
-                        count.fetch_add(more as u64, Ordering::Relaxed);
-                    }
-                    if !report.broken.is_empty() {
-                        let told: Vec<(Rule, String)> = report.broken.into_iter().take(TOLD).collect();
-                        println!("changes, seed {seed}: {:.600}", format!("{told:?}"));
-                        broken.lock().unwrap().insert(*seed, told);
-                    }
-                }
-            });
-        }
+    let ([grown, modified, calls], broken) = play_each("changes", seeds, |seed, listen| {
+        let Report { grown, modified, calls, broken } = play_one(seed, listen).0;
+        ([grown, modified, calls], broken)
     });
-    let [grown, modified, calls] = counts.map(AtomicU64::into_inner);
     println!(
         "{} seeds of changes: claims have grown {grown} times and changed their class {modified} times, {calls} calls",
         seeds.len()
     );
-    let broken = broken.into_inner().unwrap();
-    let seeds: Vec<&u64> = broken.keys().collect();
-    assert!(broken.is_empty(), "{} seeds broke an invariant: {seeds:?}: {broken:#?}", broken.len());
+    expect_none(&broken);
 }
 
 #[test]
 fn claims_that_grow_and_change_come_to_rest_and_break_no_invariant_on_the_way() {
-    let from = crate::number("SIMULATION_FROM").unwrap_or_default();
-    let count = crate::number("SIMULATION_SEEDS").map_or(SEEDS, |seeds| (seeds / SHARE).max(SEEDS));
-    expect_unbroken(&(from..from + count).collect::<Vec<u64>>());
+    expect_unbroken(&seeds());
 }
 
 #[test]
@@ -136,7 +104,7 @@ fn seeds_of_changes_that_found_something_once_find_nothing_any_more() {
 #[test]
 #[ignore = "it plays the seed that SIMULATION_SEED names"]
 fn one_seed_of_changes() {
-    let seed = crate::number("SIMULATION_SEED").unwrap_or_else(|| panic!("which one? SIMULATION_SEED"));
+    let seed = one_seed();
     let (report, lines) = play_one(seed, Listen::Aloud);
     println!("{}", lines.join("\n"));
     assert!(report.broken.is_empty(), "seed {seed}, {:?}: {:#?}", Setting::of(seed), report.broken);

@@ -3,21 +3,21 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Rng};
+use csi_control_plane::process::Clock;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::proto::plugin_capability::volume_expansion;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::driver::{Profile, Violation};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
+use csi_control_plane::sandbox::testbed::{DRIVER_HOST, TestBed};
 use k8s_openapi::jiff::SignedDuration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::checks::{Checks, Commit};
-use super::happening::Undo;
+use super::checks::Checks;
+use super::happening::Own;
 use super::invariants::Rule;
 use super::objects::{
     CAPACITY, CLAIMS, CLASSES, COUNT, FOREIGN_CLASS, LEFT_ALONE, NODE, REQUESTED, SECRET, VOLUMES, WANTED, claim,
@@ -25,8 +25,9 @@ use super::objects::{
 };
 use crate::invariants::Invariant;
 use crate::logs::{self, Listen};
+use crate::stage::{Commit, Stage};
 use crate::trace::Trace;
-use crate::world::{DAEMONS, DRIVER, MARKER, World, text};
+use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, text};
 
 /// The largest volume that the driver makes.
 const LARGEST: i64 = 32 << 30;
@@ -120,12 +121,7 @@ impl Setting {
             String::new()
         };
         format!(
-            "csi: {{ timeout: 5s }}\n\
-             kubernetes: {{ requestTimeout: 5s }}\n\
-             leaderElection: {{ leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }}\n\
-             diagnostics: {{ listen: null }}\n\
-             roles:\n\
-             \x20 resizer: {{ workers: 3, {retry}, infeasible: 15s }}, resync: 60s, pairCalls: {pairs}, \
+            "{COMMON_CONFIG}\x20 resizer: {{ workers: 3, {retry}, infeasible: 15s }}, resync: 60s, pairCalls: {pairs}, \
              inUseCheck: {}, extraModifyMetadata: {} }}\n{attacher}",
             self.checks_use, self.tells_names
         )
@@ -134,14 +130,9 @@ impl Setting {
 
 /// A cluster, a driver, and what is drawn.
 pub(super) struct Play {
-    pub(super) testbed: TestBed,
-    pub(super) network: Network,
+    pub(super) stage: Stage<Own>,
     pub(super) setting: Setting,
     pub(super) checks: Arc<Mutex<Checks>>,
-    pub(super) rng: StdRng,
-    pub(super) daemons: Vec<Option<Daemon>>,
-    /// Faults that end by themselves, and when.
-    pub(super) agenda: Vec<(Instant, Undo)>,
     /// The clock of the cluster.
     clock: Clock,
     trace: Trace,
@@ -158,26 +149,23 @@ pub(super) struct Report {
 impl Play {
     async fn set(seed: u64, setting: Setting, trace: Trace) -> Self {
         let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
-        let network = Network::new();
-        let ground = Transport::Network(network.clone());
-        let testbed = TestBed::set_up(ground, setting.profile(), clock, Rng::seeded(seed)).await.unwrap();
+        let stage = Stage::set(seed, setting.profile(), clock, setting.has_standby).await;
+        let testbed = &stage.testbed;
         let handles: Vec<String> = (0..COUNT).map(|index| format!("handle-{index}")).collect();
         testbed.driver.seed(handles.iter().map(String::as_str).chain(["handle-stray"]));
         let is_node_only = setting.growth == Growth::OnNodes;
         let checks = Checks { is_node_only, pairs: setting.pairs, ..Checks::default() };
         let checks = Arc::new(Mutex::new(checks));
-        listen_to(&testbed, &network, &checks, &trace);
+        listen_to(testbed, &stage.network, &checks, &trace);
         testbed.start_actors();
-        let daemons = (0..if setting.has_standby { 2 } else { 1 }).map(|_| None).collect();
-        let (rng, agenda) = (StdRng::seed_from_u64(seed), Vec::new());
-        let mut play = Self { testbed, network, setting, checks, rng, daemons, agenda, clock, trace };
+        let mut play = Self { stage, setting, checks, clock, trace };
         play.furnish().await;
         play.start_all().await;
         play
     }
 
     async fn furnish(&self) {
-        let create = |object: Value| drop(self.testbed.api.create_value(object).unwrap());
+        let create = |object: Value| drop(self.stage.testbed.api.create_value(object).unwrap());
         create(World::secret(SECRET));
         furniture(self.setting.has_quota).into_iter().for_each(create);
         CLASSES[..3].iter().chain([&FOREIGN_CLASS]).for_each(|name| create(class(name)));
@@ -194,29 +182,29 @@ impl Play {
             self.edit(&claim_name(name), &wish);
         }
         let taken = PatchBody::Merge(json!({ "spec": { "claimRef": { "uid": "of-another-claim" } } }));
-        self.testbed.api.patch_object(kind("", VOLUMES), "", "pv-stray", taken, false).unwrap();
+        self.stage.testbed.api.patch_object(kind("", VOLUMES), "", "pv-stray", taken, false).unwrap();
     }
 
     /// Changes what a claim asks for.
     pub(super) fn edit(&self, claim: &str, spec: &Value) {
         let body = PatchBody::Merge(json!({ "spec": spec }));
         // A change that the API refuses does not count as requested.
-        let _ = self.testbed.api.patch_object(kind("", CLAIMS), "default", claim, body, false);
+        let _ = self.stage.testbed.api.patch_object(kind("", CLAIMS), "default", claim, body, false);
     }
 
     /// The clocks of the daemons differ where it is rough.
     async fn start(&mut self, index: usize) {
-        let skew = if self.setting.is_rough { self.rng.random_range(-7200..7200) } else { 0 };
+        let skew = if self.setting.is_rough { self.stage.rng.random_range(-7200..7200) } else { 0 };
         let time = self.clock.wall().checked_add(SignedDuration::from_secs(skew)).unwrap();
-        self.testbed.clock = Clock::simulated(time);
-        let daemon = self.testbed.start(DAEMONS[index], &self.setting.config()).await.unwrap();
-        self.testbed.clock = self.clock;
-        self.daemons[index] = Some(daemon);
+        self.stage.testbed.clock = Clock::simulated(time);
+        let daemon = self.stage.testbed.start(DAEMONS[index], &self.setting.config()).await.unwrap();
+        self.stage.testbed.clock = self.clock;
+        self.stage.daemons[index] = Some(daemon);
     }
 
     pub(super) async fn start_all(&mut self) {
-        for index in 0..self.daemons.len() {
-            if self.daemons[index].as_ref().is_none_or(Daemon::has_ended) {
+        for index in 0..self.stage.daemons.len() {
+            if self.stage.is_away(index) {
                 self.start(index).await;
             }
         }
@@ -235,24 +223,24 @@ impl Play {
     fn make_classes(&self) {
         for name in CLASSES {
             // Refused where it is there.
-            let _ = self.testbed.api.create_value(class(name));
+            let _ = self.stage.testbed.api.create_value(class(name));
         }
     }
 
     fn set_pods(&self, are_there: bool) {
         for index in 0..COUNT {
             let _ = if are_there {
-                self.testbed.api.create_value(pod(index)).map(drop)
+                self.stage.testbed.api.create_value(pod(index)).map(drop)
             } else {
-                self.testbed.api.delete_object(kind("", "pods"), "default", &pod_name(index)).map(drop)
+                self.stage.testbed.api.delete_object(kind("", "pods"), "default", &pod_name(index)).map(drop)
             };
         }
     }
 
     /// Plays it to its end.
     async fn run(mut self) -> Report {
-        for _ in 0..self.rng.random_range(40..110) {
-            sleep(Duration::from_millis(self.rng.random_range(0..3000))).await;
+        for _ in 0..self.stage.rng.random_range(40..110) {
+            sleep(Duration::from_millis(self.stage.rng.random_range(0..3000))).await;
             self.undo_what_is_due().await;
             self.happen().await;
         }
@@ -273,7 +261,7 @@ impl Play {
         self.set_pods(true);
         let mut broken = self.checks().unrest();
         let is_at_rest = broken.is_empty();
-        self.checks().asked(&self.testbed.api.audit().entries());
+        self.checks().asked(&self.stage.testbed.api.audit().entries());
         if is_at_rest {
             self.stay_quiet().await;
             broken = self.checks().differences();
@@ -281,33 +269,26 @@ impl Play {
         let checks = self.checks();
         broken.extend(checks.broken.clone());
         let own = |it: &Violation| matches!(it, Violation::Panic(_));
-        broken.extend(self.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I1, it.to_string())));
+        broken.extend(
+            self.stage.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I1, it.to_string())),
+        );
         let of_trace = |invariant| if invariant == Invariant::I10 { Rule::I12 } else { Rule::I14 };
         broken.extend(self.trace.violations().into_iter().map(|(invariant, line)| (of_trace(invariant), line)));
-        for daemon in self.daemons.iter().flatten() {
+        for daemon in self.stage.daemons.iter().flatten() {
             if daemon.meter.render().contains(MARKER) {
                 broken.push((Rule::I12, format!("a metric of {} has a secret's value", daemon.name)));
             }
         }
-        let (grown, modified, calls) = (checks.grown, checks.modified, self.testbed.driver.calls().len());
+        let (grown, modified, calls) = (checks.grown, checks.modified, self.stage.testbed.driver.calls().len());
         Report { broken, grown, modified, calls }
     }
 
     async fn heal(&mut self) {
-        self.agenda.clear();
-        self.testbed.driver.clear_faults();
-        self.testbed.api.faults().clear();
-        for daemon in DAEMONS {
-            self.network.set_latency(daemon, API_HOST, Duration::ZERO);
-            self.network.reset(daemon, API_HOST);
-            self.network.reset(daemon, DRIVER_HOST);
-        }
-        self.network.heal_all();
+        self.stage.end_faults();
         self.deaf_for(Duration::ZERO);
-        self.testbed.server.restart(Duration::from_millis(100)).await;
-        self.testbed.server.up().await;
+        self.stage.restart().await;
         self.make_classes();
-        let _ = self.testbed.api.create_value(World::secret(SECRET));
+        let _ = self.stage.testbed.api.create_value(World::secret(SECRET));
         for index in 0..COUNT {
             let (claim, name) = (self.claim(index), claim_name(&index.to_string()));
             // Requests that cannot be fulfilled are given up.
@@ -325,11 +306,7 @@ impl Play {
     /// Nothing is to be done any more.
     async fn stay_quiet(&mut self) {
         // The pods are attached again, and the last Events are on their way: those that were repeated are counted each five minutes.
-        sleep(Duration::from_secs(330)).await;
-        let (calls, audit) = (self.testbed.driver.calls().len(), self.testbed.api.audit());
-        audit.clear();
-        sleep(QUIET).await;
-        let (requests, calls) = (audit.entries(), self.testbed.driver.calls().split_off(calls));
+        let (requests, calls) = self.stage.watch(Duration::from_secs(330), QUIET).await;
         self.checks().disturbed(&requests, &calls);
     }
 }
@@ -359,14 +336,7 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
     let began = Instant::now() - testbed.driver.age();
     testbed.api.on_commit(move |change| {
         let object = change.new.or(change.old);
-        let commit = Commit {
-            at: began.elapsed(),
-            actor: change.actor,
-            plural: change.resource.plural,
-            name: object.map_or("", |it| text(it, "/metadata/name")),
-            old: change.old,
-            new: change.new,
-        };
+        let commit = Commit::of(change, began.elapsed());
         let object = object.unwrap_or(&Value::Null);
         let verb = if change.new.is_none() { "removes" } else { "writes" };
         let shown = match commit.plural {

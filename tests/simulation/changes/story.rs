@@ -6,13 +6,13 @@ use std::time::Duration;
 use csi_control_plane::proto::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::driver::{Call, Method, Outcome, Refusal};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::checks::{Checks, Commit, LEASE};
+use super::checks::{Checks, LEASE};
 use super::invariants::Rule;
 use super::objects::{CLAIMS, VOLUMES, claim, volume};
+use crate::stage::{Commit, running};
 use crate::world::DAEMONS;
 
 const HANDLE: &str = "handle-0";
@@ -228,45 +228,5 @@ impl Story {
 }
 
 fn call(id: u64, started: Duration, method: Method) -> Call {
-    Call {
-        id,
-        method,
-        volume: Some(HANDLE.to_owned()),
-        name: None,
-        node: None,
-        snapshot: None,
-        secrets: false,
-        traceparent: None,
-        connection: 1,
-        publish: None,
-        create: None,
-        expand: None,
-        modify: None,
-        capacity: None,
-        cut_group: None,
-        members: Vec::new(),
-        cut: None,
-        list: None,
-        fault: None,
-        started,
-        deadline: Some(started + Duration::from_secs(5)),
-        applied: None,
-        ended: None,
-        outcome: Outcome::Running,
-    }
-}
-
-pub(super) fn request(verb: &'static str, resource: &'static str, name: &str, code: u16) -> Entry {
-    Entry {
-        time: Timestamp::UNIX_EPOCH,
-        order: 0..1,
-        user: DAEMONS[0].to_owned(),
-        verb,
-        resource,
-        subresource: String::new(),
-        namespace: String::new(),
-        name: name.to_owned(),
-        code,
-        body: None,
-    }
+    Call { volume: Some(HANDLE.to_owned()), ..running(id, started, method) }
 }

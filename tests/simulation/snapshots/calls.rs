@@ -95,7 +95,7 @@ impl Checks {
 
     fn arrived(&mut self, call: &Call, caller: &str, subject: &str) {
         self.meets(call, subject);
-        if !self.is_led_by(caller) {
+        if !self.reign.is_of(caller) {
             self.violate(Rule::I8, format_args!("{caller} sends {} of {subject}, and does not lead", call.method));
         }
         let owner = self.owner_of(call, subject);
@@ -123,7 +123,7 @@ impl Checks {
             let what = format!("{} #{} of {subject} came while #{running} ran", call.method, call.id);
             self.violate(Rule::I3, what);
         }
-        let live = Live { about, connection: call.connection, deadline: call.deadline, term: self.terms };
+        let live = Live { about, connection: call.connection, deadline: call.deadline, term: self.reign.terms };
         self.live.insert(call.id, live);
     }
 
@@ -138,7 +138,7 @@ impl Checks {
                 format_args!("{} is asked for without a mark (content known: {is_known})", cut.name),
             );
         }
-        OF_SNAPSHOTS.note_asked(&mut self.contents, &cut.name, self.terms);
+        OF_SNAPSHOTS.note_asked(&mut self.contents, &cut.name, self.reign.terms);
         if self.contents.values().any(|it| is_its(&it) && text(&it.object, "/spec/driver") != DRIVER) {
             self.violate(Rule::I8, format_args!("{} is asked for, and is another driver's", cut.name));
         }
@@ -232,7 +232,7 @@ impl Checks {
             self.streaks.remove(&(owner, task));
             return;
         };
-        if term != Some(self.terms) {
+        if term != Some(self.reign.terms) {
             return;
         }
         let ended = call.ended.unwrap_or_default();

@@ -11,6 +11,7 @@ use super::contents::{Contents, OF_SNAPSHOTS};
 use super::force::Owed;
 use super::groups;
 use super::invariants::Rule;
+use crate::stage::{Commit, Reign};
 use crate::world::{DAEMONS, DRIVER, MARKER, finalizers, is_deleting, text};
 
 pub(super) const CONTENTS: &str = "volumesnapshotcontents";
@@ -37,22 +38,8 @@ const STATUS: [&str; 5] = ["snapshotHandle", "readyToUse", "creationTime", "rest
 const GROUP_STATUS: [&str; 2] = ["volumeGroupSnapshotHandle", "volumeSnapshotInfoList"];
 /// The daemon's writes.
 const WRITTEN: [&str; 4] = [CONTENTS, groups::CONTENTS, "events", "leases"];
-/// A term may end this long after a renewal.
-const TERM: Duration = Duration::from_millis(3500);
 /// A decision may be so old when its request arrives.
 pub(super) const AGE: Duration = Duration::from_secs(6);
-
-/// One change of an object.
-pub(super) struct Commit<'a> {
-    /// When, since the driver was made.
-    pub(super) at: Duration,
-    /// The creator.
-    pub(super) actor: &'a str,
-    pub(super) plural: &'a str,
-    pub(super) name: &'a str,
-    pub(super) old: Option<&'a Value>,
-    pub(super) new: Option<&'a Value>,
-}
 
 /// The requests for a `VolumeSnapshot`, by its uid.
 #[derive(Debug, Default)]
@@ -96,10 +83,7 @@ pub(super) struct Checks {
     pub(super) class_turned: Option<Duration>,
     /// When others have last changed the content of a `VolumeSnapshot`.
     pub(super) turned: BTreeMap<String, Duration>,
-    pub(super) lease: Option<(String, String)>,
-    pub(super) renewed: Duration,
-    /// The number of terms.
-    pub(super) terms: u64,
+    pub(super) reign: Reign,
     pub(super) broken: Vec<(Rule, String)>,
 }
 
@@ -128,12 +112,6 @@ pub(super) fn handle(object: &Value) -> &str {
 impl Checks {
     pub(super) fn violate(&mut self, rule: Rule, what: impl std::fmt::Display) {
         self.broken.push((rule, what.to_string()));
-    }
-
-    /// The daemon that may call the driver and write.
-    pub(super) fn is_led_by(&self, daemon: &str) -> bool {
-        let holder = self.lease.as_ref().map_or("", |(holder, _)| holder);
-        holder.strip_prefix(daemon).is_some_and(|rest| rest.starts_with('_'))
     }
 
     /// Whether no daemon is at fault, whatever becomes of this `VolumeSnapshot`'s snapshot.
@@ -197,20 +175,12 @@ impl Checks {
 
     /// Another term begins its queues afresh, and remembers nothing.
     fn lease_changed(&mut self, commit: &Commit<'_>) {
-        let of = |lease: &Value| {
-            (text(lease, "/spec/holderIdentity").to_owned(), text(lease, "/spec/acquireTime").to_owned())
-        };
-        let now = commit.new.map(of);
-        // A leader that could not renew in time has begun another term, though the Lease never changed hands.
-        let is_late = commit.at.saturating_sub(std::mem::replace(&mut self.renewed, commit.at)) > TERM;
-        if is_late || now != self.lease {
+        if self.reign.changed(commit, false) {
             self.streaks.clear();
-            self.terms += 1;
             for demand in self.demands.values_mut().filter(|it| it.is_wiped) {
                 demand.excuse = Some("wiped, and the daemon that remembered it ended");
             }
         }
-        self.lease = now;
     }
 
     /// A daemon has written something.
@@ -260,8 +230,8 @@ impl Checks {
         if before != after {
             self.violate(Rule::I7, format_args!("{name} is changed where nothing is ours: {before} to {after}"));
         }
-        if !self.is_led_by(actor) {
-            let what = format!("{actor} writes to {name}, and {:?} leads", self.lease);
+        if !self.reign.is_of(actor) {
+            let what = format!("{actor} writes to {name}, and {:?} leads", self.reign.lease);
             self.violate(Rule::I8, what);
         }
         if text(new, "/spec/driver") != DRIVER {
@@ -337,7 +307,7 @@ impl Checks {
             }
         }
         if commit.new.is_none() {
-            self.contents.entry(uid.to_owned()).or_default().forced_in = Some(self.terms);
+            self.contents.entry(uid.to_owned()).or_default().forced_in = Some(self.reign.terms);
             // Another content has a request of its own.
             if let Some(demand) = self.demands.get_mut(owner) {
                 (demand.request, demand.is_owed) = (None, false);

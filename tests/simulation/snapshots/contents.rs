@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::checks::{self, AGE, Commit, MEMBER, POLICY, annotation};
+use super::checks::{self, AGE, MEMBER, POLICY, annotation};
 use super::groups;
+use crate::stage::Commit;
 use crate::world::{DAEMONS, is_deleting, text};
 
 /// So much later than a change an attempt may begin that does not see it: watches are late.

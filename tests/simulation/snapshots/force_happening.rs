@@ -10,9 +10,10 @@ use tokio::time::Instant;
 use super::checks::{self, annotation, is_member};
 use super::contents::{Fields, OF_GROUPS, OF_SNAPSHOTS};
 use super::groups;
-use super::happening::Undo;
+use super::happening::Own;
 use super::play::Play;
 use super::{groups_happening, play};
+use crate::stage::Undo;
 use crate::world::{DRIVER, is_deleting, text};
 
 /// The names of contents that keep a snapshot of a group begin so.
@@ -61,7 +62,7 @@ impl Play {
                 let all: Vec<_> =
                     all.filter(|it| [AGAIN, KEPT].iter().any(|stem| name(it).starts_with(stem))).collect();
                 if let Some(at) = self.any_of(all.len()) {
-                    let _ = self.testbed.api.delete_object(resource(all[at].0.contents), "", &name(&all[at]));
+                    let _ = self.stage.testbed.api.delete_object(resource(all[at].0.contents), "", &name(&all[at]));
                 }
             }
             _ => {}
@@ -73,7 +74,7 @@ impl Play {
     }
 
     fn contents_of(&self, kind: Kind) -> Vec<(Kind, Arc<Value>)> {
-        let all = self.testbed.api.objects(resource(kind.contents), "").unwrap_or_default();
+        let all = self.stage.testbed.api.objects(resource(kind.contents), "").unwrap_or_default();
         let ours = |it: &Arc<Value>| text(it, "/spec/driver") == DRIVER && !is_member(it);
         all.into_iter().filter(ours).map(|it| (kind, it)).collect()
     }
@@ -88,31 +89,31 @@ impl Play {
         let (contents, name) = (kind.contents, text(content, "/metadata/name").to_owned());
         let wait = match self.later_rng.random_range(0..5) {
             0 => {
-                let _ = self.testbed.api.delete_object(resource(contents), "", &name);
+                let _ = self.stage.testbed.api.delete_object(resource(contents), "", &name);
                 8.0
             }
             1 => {
                 let owner = text(content, kind.owner);
-                let _ = self.testbed.api.delete_object(resource(kind.owners), "default", owner);
+                let _ = self.stage.testbed.api.delete_object(resource(kind.owners), "default", owner);
                 5.0
             }
             2 => {
                 let kept = PatchBody::Merge(json!({ "spec": { "deletionPolicy": "Retain" } }));
-                let _ = self.testbed.api.patch_object(resource(contents), "", &name, kept, false);
+                let _ = self.stage.testbed.api.patch_object(resource(contents), "", &name, kept, false);
                 3.0
             }
             _ => return self.remove_by_force(contents, &name),
         };
         let wait = std::time::Duration::from_secs_f64(self.later_rng.random_range(0.0..wait));
-        self.agenda.push((Instant::now() + wait, Undo::Force(contents, name)));
+        self.stage.agenda.push((Instant::now() + wait, Undo::Own(Own::Force(contents, name))));
     }
 
     /// Takes all finalizers off a content, and deletes it.
     pub(super) fn remove_by_force(&self, plural: &'static str, name: &str) {
         let bare = PatchBody::Merge(json!({ "metadata": { "finalizers": null } }));
         // It may be gone.
-        let _ = self.testbed.api.patch_object(resource(plural), "", name, bare, false);
-        let _ = self.testbed.api.delete_object(resource(plural), "", name);
+        let _ = self.stage.testbed.api.patch_object(resource(plural), "", name, bare, false);
+        let _ = self.stage.testbed.api.delete_object(resource(plural), "", name);
     }
 
     /// Whether nobody has asked for the deletion of what the driver has as `id` by the name `name`.
@@ -124,7 +125,7 @@ impl Play {
 
     /// A user puts a snapshot that the driver has into a content, perhaps into a second one.
     fn import_again(&mut self) {
-        let state = self.testbed.driver.state();
+        let state = self.stage.testbed.driver.state();
         let alone = state.snapshots().iter().filter(|(_, it)| it.group.is_empty());
         let ids: Vec<&String> =
             alone.filter(|(id, it)| self.is_safe(SINGLE, OF_SNAPSHOTS, id, &it.name)).map(|(id, _)| id).collect();
@@ -134,17 +135,17 @@ impl Play {
         let policy = ["Delete", "Retain"][usize::from(self.later_rng.random_bool(0.5))];
         let is_protected = self.later_rng.random_bool(0.5);
         let content = self.given(&name, ids[at], policy, is_protected);
-        self.testbed.api.create_value(content).unwrap();
+        self.stage.testbed.api.create_value(content).unwrap();
         if self.later_rng.random_bool(0.4) {
             let snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
                 "metadata": { "name": format!("snap-{name}") },
                 "spec": { "source": { "volumeSnapshotContentName": name } } });
-            self.testbed.api.create_value(snapshot).unwrap();
+            self.stage.testbed.api.create_value(snapshot).unwrap();
         }
     }
 
     fn import_group_again(&mut self) {
-        let state = self.testbed.driver.state();
+        let state = self.stage.testbed.driver.state();
         let all = state.groups().iter();
         let ids: Vec<&String> =
             all.filter(|(id, it)| self.is_safe(GROUP, OF_GROUPS, id, &it.name)).map(|(id, _)| id).collect();
@@ -157,7 +158,7 @@ impl Play {
 
     /// A user keeps a snapshot of a group in a content of its own.
     fn keep_a_member(&mut self) {
-        let state = self.testbed.driver.state();
+        let state = self.stage.testbed.driver.state();
         let safe = |group: &String| {
             state.groups().get(group).is_some_and(|it| self.is_safe(GROUP, OF_GROUPS, group, &it.name))
         };
@@ -165,6 +166,6 @@ impl Play {
         let Some(at) = self.any_of(ids.len()) else { return };
         self.made += 1;
         let content = self.given(&format!("{KEPT}{}", self.made), ids[at], "Retain", true);
-        self.testbed.api.create_value(content).unwrap();
+        self.stage.testbed.api.create_value(content).unwrap();
     }
 }

@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::checks::{self, Commit};
+use super::checks::{self};
 use super::groups;
 use super::groups_histories::Story as OfGroup;
 use super::histories::{ID, NAME, Story};
 use super::invariants::Rule;
+use crate::stage::Commit;
 use crate::world::{DAEMONS, DRIVER};
 
 /// A content that a user makes of what the driver has.

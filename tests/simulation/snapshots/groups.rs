@@ -9,10 +9,11 @@ use csi_control_plane::sandbox::driver::{Action, Call, Lie, Method, Outcome, Sta
 use serde_json::Value;
 
 use super::calls::is_final;
-use super::checks::{Checks, Commit, INTENT, POLICY, annotation, foreign, is_ready};
+use super::checks::{Checks, INTENT, POLICY, annotation, foreign, is_ready};
 use super::contents::{Content, Contents, OF_GROUPS, keeper};
 use super::force::Owed;
 use super::invariants::Rule;
+use crate::stage::Commit;
 use crate::world::{DRIVER, MARKER, finalizers, is_deleting, text};
 
 pub(super) const CONTENTS: &str = "volumegroupsnapshotcontents";
@@ -130,7 +131,7 @@ impl Groups {
     /// A commit of anybody's; `of_singles` knows who leads.
     pub(super) fn committed(&mut self, commit: &Commit<'_>, of_singles: &Checks) {
         // Another term remembers nothing.
-        if std::mem::replace(&mut self.terms, of_singles.terms) != of_singles.terms {
+        if std::mem::replace(&mut self.terms, of_singles.reign.terms) != of_singles.reign.terms {
             for demand in self.demands.values_mut().filter(|it| it.is_wiped) {
                 demand.excuse = Some("wiped, and the daemon that remembered it ended");
             }
@@ -192,7 +193,7 @@ impl Groups {
         if before != after {
             self.violate(Rule::I7, format_args!("{name} is changed where nothing is ours: {before} to {after}"));
         }
-        if !of_singles.is_led_by(actor) || text(new, "/spec/driver") != DRIVER {
+        if !of_singles.reign.is_of(actor) || text(new, "/spec/driver") != DRIVER {
             self.violate(
                 Rule::I8,
                 format_args!("{actor} writes to {name}, and does not lead, or it is another driver's"),
@@ -252,7 +253,7 @@ impl Groups {
             return;
         }
         if is_new {
-            if !of_singles.is_led_by(caller) {
+            if !of_singles.reign.is_of(caller) {
                 self.violate(Rule::I8, format_args!("{caller} sends {} of {subject}, and does not lead", call.method));
             }
             match (&call.cut_group, call.method) {

@@ -60,15 +60,15 @@ impl Play {
             0..5 => self.make_group(),
             5..8 => {
                 let name = format!("g-{}", self.group_rng.random_range(0..NAMES));
-                let _ = self.testbed.api.delete_object(kind(GROUPS), "default", &name);
+                let _ = self.stage.testbed.api.delete_object(kind(GROUPS), "default", &name);
             }
             8..11 => {
                 let fault = self.group_fault();
-                self.testbed.driver.inject(fault);
+                self.stage.testbed.driver.inject(fault);
             }
             11..13 => {
                 let fault = self.group_api_fault();
-                self.testbed.api.faults().add(fault);
+                self.stage.testbed.api.faults().add(fault);
             }
             13 => {
                 let kept = json!({ "spec": { "deletionPolicy": "Retain" } });
@@ -83,7 +83,7 @@ impl Play {
                 let odd = Action::Lie(Lie::MemberOf("stranger".to_owned()));
                 let method = [Method::CreateVolumeGroupSnapshot, Method::GetVolumeGroupSnapshot];
                 let method = method[usize::from(self.member_rng.random_bool(0.3))];
-                self.testbed.driver.inject(Fault::on(method, odd).times(self.member_rng.random_range(1..=2)));
+                self.stage.testbed.driver.inject(Fault::on(method, odd).times(self.member_rng.random_range(1..=2)));
             }
             15 if self.setting.is_rough => {
                 let theirs = json!({ "annotations": { "example.com/a": "b" }, "labels": { "example.com/l": "m" } });
@@ -98,29 +98,29 @@ impl Play {
         match self.later_rng.random_range(0..16) {
             0..3 => self.give_group(),
             3 => {
-                let all = self.testbed.api.objects(kind(GROUPS), "default").unwrap();
+                let all = self.stage.testbed.api.objects(kind(GROUPS), "default").unwrap();
                 let given = |it: &&Arc<Value>| !text(it, "/spec/source/volumeGroupSnapshotContentName").is_empty();
                 if let Some(name) = self.any_name(all.iter().filter(given)) {
-                    let _ = self.testbed.api.delete_object(kind(GROUPS), "default", &name);
+                    let _ = self.stage.testbed.api.delete_object(kind(GROUPS), "default", &name);
                 }
             }
             4 => {
                 if let Some(name) = self.any_given() {
-                    let _ = self.testbed.api.delete_object(kind(CONTENTS), "", &name);
+                    let _ = self.stage.testbed.api.delete_object(kind(CONTENTS), "", &name);
                 }
             }
             5 => {
                 let policy = ["Delete", "Retain"][self.later_rng.random_range(0..2)];
                 let body = PatchBody::Merge(json!({ "spec": { "deletionPolicy": policy } }));
                 if let Some(name) = self.any_given() {
-                    let _ = self.testbed.api.patch_object(kind(CONTENTS), "", &name, body, false);
+                    let _ = self.stage.testbed.api.patch_object(kind(CONTENTS), "", &name, body, false);
                 }
             }
             6 => {
                 let code = Code::from_i32(self.later_rng.random_range(1..=16));
                 let action = Action::Fail { code, message: "scripted".to_owned() };
                 let fault = Fault::on(Method::GetVolumeGroupSnapshot, action);
-                self.testbed.driver.inject(fault.times(self.later_rng.random_range(1..=4)));
+                self.stage.testbed.driver.inject(fault.times(self.later_rng.random_range(1..=4)));
             }
             _ => {}
         }
@@ -134,7 +134,7 @@ impl Play {
 
     /// A content of a group that was there before.
     fn any_given(&mut self) -> Option<String> {
-        let all = self.testbed.api.objects(kind(CONTENTS), "").unwrap();
+        let all = self.stage.testbed.api.objects(kind(CONTENTS), "").unwrap();
         self.any_name(all.iter().filter(|it| OF_GROUPS.is_given(it)))
     }
 
@@ -152,8 +152,8 @@ impl Play {
                 secrets: self.setting.secrets(),
                 ..CreateVolumeGroupSnapshotRequest::default()
             };
-            let (profile, now) = (self.testbed.driver.profile(), self.testbed.clock.wall());
-            let made = self.testbed.driver.change_state(|state| state.create_group(&profile, &request, now));
+            let (profile, now) = (self.stage.testbed.driver.profile(), self.stage.testbed.clock.wall());
+            let made = self.stage.testbed.driver.change_state(|state| state.create_group(&profile, &request, now));
             let group = made.unwrap().group_snapshot.unwrap();
             (group.group_snapshot_id, group.snapshots.into_iter().map(|it| it.snapshot_id).collect::<Vec<_>>())
         };
@@ -162,7 +162,7 @@ impl Play {
             self.give_members(&name, &members);
         }
         if self.later_rng.random_bool(0.3) {
-            let _ = self.testbed.api.delete_object(kind(CONTENTS), "", &name);
+            let _ = self.stage.testbed.api.delete_object(kind(CONTENTS), "", &name);
         }
     }
 
@@ -183,25 +183,25 @@ impl Play {
                 "groupsnapshot.storage.kubernetes.io/deletion-secret-name": secret_name(SECRET),
                 "groupsnapshot.storage.kubernetes.io/deletion-secret-namespace": "kube-system" });
         }
-        self.testbed.api.create_value(content).unwrap();
+        self.stage.testbed.api.create_value(content).unwrap();
         if self.later_rng.random_bool(0.5) {
             let group = json!({ "apiVersion": format!("{API}/v1"), "kind": "VolumeGroupSnapshot",
                 "metadata": { "name": format!("group-{name}") },
                 "spec": { "source": { "volumeGroupSnapshotContentName": name } } });
-            self.testbed.api.create_value(group).unwrap();
+            self.stage.testbed.api.create_value(group).unwrap();
         }
     }
 
     /// Contents of the snapshots of a group that was there before, with `VolumeSnapshots` that the group owns, or does not.
     fn give_members(&mut self, group: &str, ids: &[String]) {
         self.checks().grouped.extend(ids.iter().cloned());
-        let owner = self.testbed.api.object(kind(GROUPS), "default", &format!("group-{group}"));
+        let owner = self.stage.testbed.api.object(kind(GROUPS), "default", &format!("group-{group}"));
         for (at, id) in ids.iter().enumerate() {
             let name = format!("{group}-member-{at}");
             let policy = ["Delete", "Retain"][usize::from(self.member_rng.random_bool(0.15))];
             let is_protected = self.member_rng.random_bool(0.5);
             let content = self.given(&name, id, policy, is_protected);
-            self.testbed.api.create_value(content).unwrap();
+            self.stage.testbed.api.create_value(content).unwrap();
             let mut snapshot = json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
                 "metadata": { "name": format!("snap-{name}") },
                 "spec": { "source": { "volumeSnapshotContentName": name } } });
@@ -211,7 +211,7 @@ impl Play {
                 snapshot["metadata"]["ownerReferences"] = json!([{ "apiVersion": format!("{API}/{version}"),
                     "kind": "VolumeGroupSnapshot", "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid") }]);
             }
-            self.testbed.api.create_value(snapshot).unwrap();
+            self.stage.testbed.api.create_value(snapshot).unwrap();
         }
     }
 
@@ -222,18 +222,19 @@ impl Play {
         let mut labels = json!({});
         labels[label] = "yes".into();
         // One of that name may be there.
-        let _ =
-            self.testbed.api.create_value(json!({ "apiVersion": format!("{API}/v1"), "kind": "VolumeGroupSnapshot",
+        let _ = self.stage.testbed.api.create_value(
+            json!({ "apiVersion": format!("{API}/v1"), "kind": "VolumeGroupSnapshot",
             "metadata": { "name": name }, "spec": { "volumeGroupSnapshotClassName": class,
-                "source": { "selector": { "matchLabels": labels } } } }));
+                "source": { "selector": { "matchLabels": labels } } } }),
+        );
     }
 
     fn patch_a_group_content(&mut self, body: Value) {
-        let all: Vec<Arc<Value>> = self.testbed.api.objects(kind(CONTENTS), "").unwrap();
+        let all: Vec<Arc<Value>> = self.stage.testbed.api.objects(kind(CONTENTS), "").unwrap();
         if !all.is_empty() {
             let content = &all[self.group_rng.random_range(0..all.len())];
             let name = text(content, "/metadata/name").to_owned();
-            let _ = self.testbed.api.patch_object(kind(CONTENTS), "", &name, PatchBody::Merge(body), false);
+            let _ = self.stage.testbed.api.patch_object(kind(CONTENTS), "", &name, PatchBody::Merge(body), false);
         }
     }
 
@@ -274,7 +275,7 @@ impl Play {
             4 => ApiAction::Refuse(Rejection::unprocessable_patch()),
             _ => ApiAction::DelayAfter(self.group_seconds(0.1, 4.0)),
         };
-        let daemon = self.group_rng.random_range(0..self.daemons.len());
+        let daemon = self.group_rng.random_range(0..self.stage.daemons.len());
         let verb = ["patch", "patch", "get"][self.group_rng.random_range(0..3)];
         let on = Matching::any().user(DAEMONS[daemon]).verb(verb).resource(CONTENTS);
         ApiFault::on(on, action).times(self.group_rng.random_range(1..=3))

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::checks::{Checks, Commit, INTENT, LEASE};
+use super::checks::{Checks, INTENT, LEASE};
 use super::groups::{CONTENTS, FINALIZER, Groups, LOST, MARK};
 use super::histories::call;
 use super::invariants::Rule;
+use crate::stage::Commit;
 use crate::world::{DAEMONS, DRIVER, MARKER};
 
 const CONTENT: &str = "content";

@@ -7,12 +7,12 @@ use std::time::Duration;
 use csi_control_plane::proto::CreateSnapshotRequest;
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::driver::{Call, Method, Outcome, Refusal};
-use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::checks::{CONTENTS, Checks, Commit, FINALIZER, INTENT, LEASE, LOST, MARK};
+use super::checks::{CONTENTS, Checks, FINALIZER, INTENT, LEASE, LOST, MARK};
 use super::invariants::Rule;
+use crate::stage::{Commit, running, sent};
 use crate::world::{DAEMONS, DRIVER, MARKER};
 
 const CONTENT: &str = "content";
@@ -190,47 +190,11 @@ impl Story {
 
 /// A call that runs.
 pub(crate) fn call(id: u64, started: Duration, method: Method, about: &str) -> Call {
-    Call {
-        id,
-        method,
-        volume: None,
-        name: None,
-        node: None,
-        snapshot: Some(about.to_owned()),
-        secrets: false,
-        traceparent: None,
-        connection: 1,
-        publish: None,
-        create: None,
-        expand: None,
-        modify: None,
-        capacity: None,
-        cut_group: None,
-        members: Vec::new(),
-        cut: None,
-        list: None,
-        fault: None,
-        started,
-        deadline: Some(started + Duration::from_secs(5)),
-        applied: None,
-        ended: None,
-        outcome: Outcome::Running,
-    }
+    Call { snapshot: Some(about.to_owned()), ..running(id, started, method) }
 }
 
 fn request(verb: &'static str) -> Entry {
-    Entry {
-        time: Timestamp::UNIX_EPOCH,
-        order: 0..1,
-        user: DAEMONS[0].to_owned(),
-        verb,
-        resource: CONTENTS,
-        subresource: String::new(),
-        namespace: String::new(),
-        name: CONTENT.to_owned(),
-        code: 200,
-        body: None,
-    }
+    sent(verb, CONTENTS, CONTENT, 200)
 }
 
 #[test]

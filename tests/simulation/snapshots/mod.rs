@@ -51,23 +51,13 @@ mod invariants;
 mod play;
 mod rest;
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tokio::runtime::Builder;
 
-use invariants::Rule;
 use play::{Report, Setting, play};
 
 use crate::logs::Listen;
+use crate::smaller::{expect_none, one_seed, play_each, seeds};
 
-/// The number of seeds in an ordinary test run.
-const SEEDS: u64 = 8;
-/// This play takes one in so many of the requested seeds: the play of all roles takes the larger part of the time.
-const SHARE: u64 = 4;
-/// The number of violations of a seed that are printed.
-const TOLD: usize = 4;
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[
     (
@@ -110,29 +100,10 @@ fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {
 
 /// Plays seeds side by side, and fails with what was broken.
 fn expect_unbroken(seeds: &[u64]) {
-    let (next, broken) = (AtomicU64::new(0), Mutex::new(BTreeMap::new()));
-    let counts = [const { AtomicU64::new(0) }; 6];
-    std::thread::scope(|scope| {
-        for _ in 0..crate::THREADS {
-            scope.spawn(|| {
-                let index = || usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                while let Some(seed) = seeds.get(index()) {
-                    let listen = if seed.is_multiple_of(4) { Listen::ForSecrets } else { Listen::No };
-                    let (report, _) = play_one(*seed, listen);
-                    let Report { asked, groups, given, forced, excused, calls, .. } = report;
-                    for (count, more) in counts.iter().zip([asked, groups, given, forced, excused, calls]) {
-                        count.fetch_add(more as u64, Ordering::Relaxed);
-                    }
-                    if !report.broken.is_empty() {
-                        let told: Vec<(Rule, String)> = report.broken.into_iter().take(TOLD).collect();
-                        println!("snapshots, seed {seed}: {:.600}", format!("{told:?}"));
-                        broken.lock().unwrap().insert(*seed, told);
-                    }
-                }
-            });
-        }
+    let ([asked, groups, given, forced, excused, calls], broken) = play_each("snapshots", seeds, |seed, listen| {
+        let Report { asked, groups, given, forced, excused, calls, broken } = play_one(seed, listen).0;
+        ([asked, groups, given, forced, excused, calls], broken)
     });
-    let [asked, groups, given, forced, excused, calls] = counts.map(AtomicU64::into_inner);
     println!(
         "{} seeds of snapshots: {asked} snapshots and {groups} groups asked for, {excused} of them excused; {given} groups from before, \
          {forced} contents removed by force during a call; {calls} calls",
@@ -140,16 +111,12 @@ fn expect_unbroken(seeds: &[u64]) {
     );
     let is_all_there = [asked, groups, given, forced].iter().all(|count| *count > 0);
     assert!(asked > 0 && (is_all_there || seeds.len() < 8), "nothing happened to snapshots, to groups or by force");
-    let broken = broken.into_inner().unwrap();
-    let seeds: Vec<&u64> = broken.keys().collect();
-    assert!(broken.is_empty(), "{} seeds broke an invariant: {seeds:?}: {broken:#?}", broken.len());
+    expect_none(&broken);
 }
 
 #[test]
 fn snapshots_come_to_rest_and_break_no_invariant_on_the_way() {
-    let from = crate::number("SIMULATION_FROM").unwrap_or_default();
-    let count = crate::number("SIMULATION_SEEDS").map_or(SEEDS, |seeds| (seeds / SHARE).max(SEEDS));
-    expect_unbroken(&(from..from + count).collect::<Vec<u64>>());
+    expect_unbroken(&seeds());
 }
 
 #[test]
@@ -161,7 +128,7 @@ fn seeds_of_snapshots_that_found_something_once_find_nothing_any_more() {
 #[test]
 #[ignore = "it plays the seed that SIMULATION_SEED names"]
 fn one_seed_of_snapshots() {
-    let seed = crate::number("SIMULATION_SEED").unwrap_or_else(|| panic!("which one? SIMULATION_SEED"));
+    let seed = one_seed();
     let (report, lines) = play_one(seed, Listen::Aloud);
     println!("{}", lines.join("\n"));
     assert!(report.broken.is_empty(), "seed {seed}, {:?}: {:#?}", Setting::of(seed), report.broken);

@@ -3,39 +3,36 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use csi_control_plane::process::{Clock, Rng, watch};
+use csi_control_plane::process::{Clock, watch};
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::actors::SnapshotHabits;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::pure::resources::{self, Resource};
 use csi_control_plane::sandbox::driver::{Profile, Violation};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
+use csi_control_plane::sandbox::testbed::{DRIVER_HOST, TestBed};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::checks::{Checks, Commit};
+use super::checks::Checks;
 use super::contents::OF_GROUPS;
 use super::groups::Groups;
 use super::groups_happening::{group_class, labels_of};
-use super::happening::Undo;
+use super::happening::Own;
 use super::invariants::Rule;
 use crate::logs::{self, Listen};
+use crate::stage::{Commit, Stage};
 use crate::trace::Trace;
-use crate::world::{DAEMONS, DRIVER, MARKER, World, secret_name, text};
+use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, secret_name, text};
 
 pub(super) const VOLUMES: usize = 3;
 pub(super) const CLASSES: [&str; 2] = ["deletes", "retains"];
 /// The secret that classes and contents name, where the driver wants one.
 pub(super) const SECRET: usize = 0;
-const SETTINGS: &str = "csi: { timeout: 5s }\n\
-    kubernetes: { requestTimeout: 5s }\n\
-    leaderElection: { leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }\n\
-    diagnostics: { listen: null }\n\
-    roles:\n\
-    \x20 snapshotter: { workers: 3, callTimeout: 5s, retry: { initial: 500ms, max: 20s, infeasible: 15s }, \
+/// The section of the role.
+const SETTINGS: &str = "\x20 snapshotter: { workers: 3, callTimeout: 5s, retry: { initial: 500ms, max: 20s, infeasible: 15s }, \
     readyCheck: { initial: 250ms, max: 5s }, resync: 60s, snapshotNamePrefix: PREFIX, \
     groupSnapshotNamePrefix: group-PREFIX }\n";
 /// How long it may take until everything is at rest, once nothing goes wrong any more.
@@ -106,20 +103,15 @@ impl Setting {
 
 /// A cluster, a driver, and what is drawn.
 pub(super) struct Play {
-    pub(super) testbed: TestBed,
-    pub(super) network: Network,
+    pub(super) stage: Stage<Own>,
     pub(super) setting: Setting,
     pub(super) checks: Arc<Mutex<Checks>>,
     pub(super) groups: Arc<Mutex<Groups>>,
-    pub(super) rng: StdRng,
     /// What happens to groups, so that the rest is the same with them and without.
     pub(super) group_rng: StdRng,
     /// What else was added later, for the same reason.
     pub(super) later_rng: StdRng,
     pub(super) member_rng: StdRng,
-    pub(super) daemons: Vec<Option<Daemon>>,
-    /// Faults that end by themselves, and when.
-    pub(super) agenda: Vec<(Instant, Undo)>,
     pub(super) habits: watch::Sender<SnapshotHabits>,
     /// How many objects of a kind were made, and how often classes changed.
     pub(super) made: u32,
@@ -164,9 +156,8 @@ pub(super) fn class(name: &str, tier: u32, is_secretive: bool) -> Value {
 impl Play {
     async fn set(seed: u64, setting: Setting, trace: Trace) -> Self {
         let clock = Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap());
-        let network = Network::new();
-        let ground = Transport::Network(network.clone());
-        let testbed = TestBed::set_up(ground, setting.profile(), clock, Rng::seeded(seed)).await.unwrap();
+        let stage = Stage::set(seed, setting.profile(), clock, setting.has_standby).await;
+        let testbed = &stage.testbed;
         let handles: Vec<String> = (0..VOLUMES).map(handle).collect();
         testbed.driver.seed(handles.iter().map(String::as_str));
         testbed.install_snapshots();
@@ -176,36 +167,20 @@ impl Play {
         let looks_up = setting.gets || setting.lists;
         let checks = Checks { looks_up, polls: setting.polls, ..Checks::default() };
         let (checks, groups) = (Arc::new(Mutex::new(checks)), Arc::new(Mutex::new(Groups::default())));
-        listen_to(&testbed, &network, (&checks, &groups), &trace);
+        listen_to(testbed, &stage.network, (&checks, &groups), &trace);
         let habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
-        let count = if setting.has_standby { 2 } else { 1 };
-        let daemons = (0..count).map(|_| None).collect();
         let drawn = |salt: u64| StdRng::seed_from_u64(seed ^ salt);
-        let (rng, group_rng, later_rng) = (drawn(0), drawn(0x9_0000), drawn(0xf_0000));
+        let (group_rng, later_rng) = (drawn(0x9_0000), drawn(0xf_0000));
         let member_rng = drawn(0x3f_0000);
-        let mut play = Self {
-            testbed,
-            network,
-            setting,
-            checks,
-            groups,
-            rng,
-            group_rng,
-            later_rng,
-            member_rng,
-            daemons,
-            agenda: Vec::new(),
-            habits,
-            made: 0,
-            trace,
-        };
+        let mut play =
+            Self { stage, setting, checks, groups, group_rng, later_rng, member_rng, habits, made: 0, trace };
         play.furnish();
         play.start_all().await;
         play
     }
 
     fn furnish(&self) {
-        let create = |object: Value| drop(self.testbed.api.create_value(object).unwrap());
+        let create = |object: Value| drop(self.stage.testbed.api.create_value(object).unwrap());
         create(World::secret(SECRET));
         for index in 0..VOLUMES {
             create(json!({ "apiVersion": "v1", "kind": "PersistentVolume",
@@ -250,14 +225,14 @@ impl Play {
 
     pub(super) async fn start(&mut self, index: usize) {
         // A successor whose configuration makes other names (L6).
-        let config = SETTINGS.replace("PREFIX", ["snapshot", "snap"][index]);
-        let daemon = self.testbed.start(DAEMONS[index], &config).await.unwrap();
-        self.daemons[index] = Some(daemon);
+        let config = format!("{COMMON_CONFIG}{}", SETTINGS.replace("PREFIX", ["snapshot", "snap"][index]));
+        let daemon = self.stage.testbed.start(DAEMONS[index], &config).await.unwrap();
+        self.stage.daemons[index] = Some(daemon);
     }
 
     pub(super) async fn start_all(&mut self) {
-        for index in 0..self.daemons.len() {
-            if self.daemons[index].as_ref().is_none_or(Daemon::has_ended) {
+        for index in 0..self.stage.daemons.len() {
+            if self.stage.is_away(index) {
                 self.start(index).await;
             }
         }
@@ -273,20 +248,26 @@ impl Play {
 
     /// The contents that there are.
     pub(super) fn contents(&self) -> Vec<Arc<Value>> {
-        let mut all = self.testbed.api.objects(kind("volumesnapshotcontents"), "").unwrap();
+        let mut all = self.stage.testbed.api.objects(kind("volumesnapshotcontents"), "").unwrap();
         all.retain(|it| text(it, "/spec/driver") == DRIVER);
         all
     }
 
     pub(super) fn patch_content(&self, name: &str, body: Value) {
         // No write goes to a missing object.
-        let _ = self.testbed.api.patch_object(kind("volumesnapshotcontents"), "", name, PatchBody::Merge(body), false);
+        let _ = self.stage.testbed.api.patch_object(
+            kind("volumesnapshotcontents"),
+            "",
+            name,
+            PatchBody::Merge(body),
+            false,
+        );
     }
 
     /// Plays it to its end.
     async fn run(mut self) -> Report {
-        for _ in 0..self.rng.random_range(40..110) {
-            sleep(Duration::from_millis(self.rng.random_range(0..3000))).await;
+        for _ in 0..self.stage.rng.random_range(40..110) {
+            sleep(Duration::from_millis(self.stage.rng.random_range(0..3000))).await;
             self.undo_what_is_due().await;
             self.happen().await;
             if self.setting.takes_groups {
@@ -317,14 +298,16 @@ impl Play {
         broken.extend(checks.broken.clone());
         broken.extend(of_groups.broken());
         let own = |it: &Violation| !matches!(it, Violation::Overlap { same_connection: false, .. });
-        broken.extend(self.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I3, it.to_string())));
+        broken.extend(
+            self.stage.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I3, it.to_string())),
+        );
         broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::I10, line)));
         let [groups, excused] = of_groups.counts();
         let excused = excused + checks.demands.values().filter(|it| it.excuse.is_some()).count();
         let given = of_groups.contents.values().filter(|it| OF_GROUPS.is_given(&it.object)).count();
         let all = checks.contents.values().chain(of_groups.contents.values());
         let forced = all.filter(|it| it.forced_in.is_some() && it.is_begun).count();
-        let (asked, calls) = (checks.demands.len(), self.testbed.driver.calls().len());
+        let (asked, calls) = (checks.demands.len(), self.stage.testbed.driver.calls().len());
         Report { broken, asked, groups, excused, given, forced, calls }
     }
 
@@ -335,23 +318,14 @@ impl Play {
     }
 
     async fn heal(&mut self) {
-        self.agenda.clear();
-        self.testbed.driver.clear_faults();
-        self.testbed.api.faults().clear();
-        for daemon in DAEMONS {
-            self.network.set_latency(daemon, API_HOST, Duration::ZERO);
-            self.network.reset(daemon, API_HOST);
-            self.network.reset(daemon, DRIVER_HOST);
-        }
-        self.network.heal_all();
-        self.testbed.server.restart(Duration::from_millis(100)).await;
-        self.testbed.server.up().await;
+        self.stage.end_faults();
+        self.stage.restart().await;
         self.habits.send_replace(SnapshotHabits::default());
         for name in CLASSES {
             // Refused where it is there.
-            let _ = self.testbed.api.create_value(class(name, self.made, self.setting.is_secretive));
+            let _ = self.stage.testbed.api.create_value(class(name, self.made, self.setting.is_secretive));
         }
-        let _ = self.testbed.api.create_value(World::secret(SECRET));
+        let _ = self.stage.testbed.api.create_value(World::secret(SECRET));
         for content in self.contents() {
             let kept: Vec<&str> =
                 crate::world::finalizers(&content).into_iter().filter(|it| !it.starts_with("example.com/")).collect();
@@ -363,11 +337,7 @@ impl Play {
     /// Nothing is to be done any more.
     async fn stay_quiet(&mut self) {
         // The last Events are on their way.
-        sleep(Duration::from_secs(75)).await;
-        let (calls, audit) = (self.testbed.driver.calls().len(), self.testbed.api.audit());
-        audit.clear();
-        sleep(QUIET).await;
-        let (requests, calls) = (audit.entries(), self.testbed.driver.calls().split_off(calls));
+        let (requests, calls) = self.stage.watch(Duration::from_secs(75), QUIET).await;
         self.checks().disturbed(&requests, &calls);
         self.groups().disturbed(&calls);
     }
@@ -404,14 +374,7 @@ fn listen_to(
     let began = Instant::now() - testbed.driver.age();
     testbed.api.on_commit(move |change| {
         let object = change.new.or(change.old);
-        let commit = Commit {
-            at: began.elapsed(),
-            actor: change.actor,
-            plural: change.resource.plural,
-            name: object.map_or("", |it| text(it, "/metadata/name")),
-            old: change.old,
-            new: change.new,
-        };
+        let commit = Commit::of(change, began.elapsed());
         if change.resource.plural.starts_with("volume") && change.resource.plural.contains("snapshot") {
             let (plural, object) = (commit.plural, object.unwrap_or(&Value::Null));
             let verb = if change.new.is_none() { "removes" } else { "writes" };

@@ -58,7 +58,7 @@ impl Checks {
                 _ => {}
             }
         }
-        for name in self.owed.unfinished(OF_SNAPSHOTS, &self.contents, self.terms) {
+        for name in self.owed.unfinished(OF_SNAPSHOTS, &self.contents, self.reign.terms) {
             faults.push((Rule::I14, format!("nobody asks for {name} any more, and its content was removed by force")));
         }
         faults
@@ -85,7 +85,7 @@ impl Checks {
                 self.contents.values().filter(|it| !is_member(&it.object)).filter(is_its).collect();
             let is_excused = |it: &&Content| {
                 self.is_excused(text(&it.object, OWNER))
-                    || force::excuse(OF_SNAPSHOTS, it, (id, name), &self.owed, self.terms).is_some()
+                    || force::excuse(OF_SNAPSHOTS, it, (id, name), &self.owed, self.reign.terms).is_some()
             };
             if !contents.is_empty() && !contents.iter().any(is_excused) {
                 faults.push((Rule::I14, format!("the driver has {id}, {name}, and no content has it any more")));
