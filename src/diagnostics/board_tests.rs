@@ -1,6 +1,5 @@
 use super::*;
-use crate::diagnostics::Column;
-use crate::diagnostics::report::tests::demo;
+use crate::diagnostics::report::tests::{CAPACITY, demo};
 use crate::diagnostics::report::{DriverStatus, RoleStatus};
 use crate::process::TaskFate;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,22 +85,17 @@ async fn a_source_may_use_the_board_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_roles_table_is_shown_while_it_is_registered_capped_and_with_every_cell() {
-    const ROOM: Table = Table {
-        name: "room",
-        title: "Room",
-        columns: &[Column::text("segment", "segment"), Column::count("free", "free")],
-    };
     let board = board();
     let rows = || (0..1000).map(|number| vec![format!("<zone {number}>").into()]).collect();
-    let shown = board.table("provisioner", &ROOM, rows);
+    let shown = board.table("provisioner", &CAPACITY, rows);
     let report = board.report();
     let table = &report.tables[0];
     assert_eq!(
         (table.rows.len(), table.rows_total, table.rows[3].values().cloned().collect::<Vec<_>>()),
-        (WORK_SHOWN, 1000, vec![Cell::Nothing, "<zone 3>".into()])
+        (WORK_SHOWN, 1000, [vec![Cell::Nothing; 3], vec!["<zone 3>".into()], vec![Cell::Nothing; 2]].concat())
     );
     let page = crate::diagnostics::render_page(&report);
-    assert!(page.contains("Room<small>provisioner, the first 200 of 1000</small>"), "{page}");
+    assert!(page.contains("Capacity by segment<small>provisioner, the first 200 of 1000</small>"), "{page}");
     assert!(page.contains("&lt;zone 3&gt;") && !page.contains("<zone"));
     drop(shown);
     assert!(board.report().tables.is_empty());

@@ -1,6 +1,6 @@
-use super::super::report::tests::demo;
+use super::super::report::tests::{CAPACITY, demo};
 use super::super::report::{RoleReport, RoleScope};
-use super::super::table::{Column, Table, TableReport};
+use super::super::table::{Cell, TableReport};
 use super::*;
 
 const HOSTILE: &str = "</style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onmouseover=\"alert(3)&";
@@ -128,24 +128,15 @@ fn what_was_looked_for_stands_in_the_form_and_is_no_markup() {
 
 #[test]
 fn an_error_stands_below_its_row_and_not_in_a_column() {
-    const ROOM: Table = Table {
-        name: "room",
-        title: "Room",
-        columns: &[
-            Column::text("segment", "segment"),
-            Column::bytes("freeBytes", "free"),
-            Column::error("lastError", "last error"),
-        ],
-    };
     let mut report = demo();
     let rows = vec![
-        vec!["zone=c".into(), None::<usize>.into(), "deadline exceeded".into()],
-        vec!["zone=d".into(), 1_610_612_736_usize.into()],
+        vec!["fast".into(), "zone=c".into(), Cell::Nothing, Cell::Nothing, Cell::Nothing, "deadline exceeded".into()],
+        vec!["fast".into(), "zone=d".into(), 1_610_612_736_usize.into()],
     ];
-    report.tables = vec![TableReport::new("provisioner", &ROOM, rows, 2)];
+    report.tables = vec![TableReport::new("provisioner", &CAPACITY, rows, 2)];
     let page = render(&report);
-    assert!(page.contains("<td class=\"n\" data-label=\"free\">1.5Gi</td>"), "{page}");
-    assert!(page.contains("<tr class=\"error\"><td colspan=\"2\"><bdi>deadline exceeded</bdi>"), "{page}");
+    assert!(page.contains("<td class=\"n\" data-label=\"capacity\">1.5Gi</td>"), "{page}");
+    assert!(page.contains("<tr class=\"error\"><td colspan=\"5\"><bdi>deadline exceeded</bdi>"), "{page}");
     assert!(!page.contains("last error"));
 }
 

@@ -5,7 +5,8 @@ use super::*;
 use crate::diagnostics::overall::judge;
 use crate::diagnostics::{Cell, Column, FaultReport, RefusedBecause, RefusedReport, Table};
 
-const CAPACITY: Table = Table {
+/// A table with a column of each type.
+pub(in crate::diagnostics) const CAPACITY: Table = Table {
     name: "capacity",
     title: "Capacity by segment",
     columns: &[

@@ -127,12 +127,7 @@ fn is_label_name(name: &str, may_be_empty: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn faulty_keys(section: &LeaderElectionSection) -> Vec<String> {
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
-    }
+    use crate::process::faulty_keys;
 
     #[test]
     fn timings_must_leave_room_for_a_retry() {

@@ -52,6 +52,14 @@ fn clock(wall: &str) -> Clock {
     Clock::simulated(wall.parse().unwrap())
 }
 
+/// A holder that leads, and the API.
+async fn led() -> (FakeApi, Node) {
+    let api = FakeApi::start();
+    let mut node = Node::join(&api, "a_1");
+    node.leads().await;
+    (api, node)
+}
+
 impl Node {
     fn join(api: &FakeApi, identity: &str) -> Self {
         Self::join_with(api, identity, clock("2026-01-01T00:00:00Z"), 1)
@@ -132,9 +140,7 @@ async fn the_first_candidate_creates_the_lease_and_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_renews_once_a_retry_period_and_keeps_its_term() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (api, a) = led().await;
     tokio::time::sleep(S).await;
     let begin = api.requests().len();
     tokio::time::sleep(60 * S).await;
@@ -290,9 +296,7 @@ async fn a_partitioned_holder_gives_up_before_another_takes_over_and_rejoins_as_
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_does_not_cost_the_term() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (_api, a) = led().await;
     for _ in 0..5 {
         tokio::time::sleep(4 * S).await;
         a.site.cut(true);
@@ -330,9 +334,7 @@ async fn r52_a_frozen_holder_wakes_without_the_right_to_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_holder_is_unhealthy_once_its_lease_is_long_expired() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (_api, a) = led().await;
     a.frozen.store(true, Ordering::SeqCst);
     tokio::time::sleep(34 * S).await;
     assert_eq!(a.view.health(), Ok(()));
@@ -366,9 +368,7 @@ async fn the_deleted_lease_of_a_dead_holder_is_created_when_it_would_have_expire
 
 #[tokio::test(start_paused = true)]
 async fn a_stolen_lease_ends_the_term_at_once() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (api, mut a) = led().await;
     tokio::time::sleep(S).await;
     let term = a.term().unwrap();
     let begin = Instant::now();
@@ -382,9 +382,7 @@ async fn a_stolen_lease_ends_the_term_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_of_something_else_costs_one_slow_renewal_and_no_term() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (api, mut a) = led().await;
     a.frozen.store(true, Ordering::SeqCst);
     api.edit(NAME, |lease| lease["metadata"]["annotations"] = serde_json::json!({"x": "y"}));
     tokio::time::sleep(6 * S).await;
@@ -399,9 +397,7 @@ async fn an_edit_of_something_else_costs_one_slow_renewal_and_no_term() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_cannot_be_written_is_an_error() {
-    let api = FakeApi::start();
-    let mut a = Node::join(&api, "a_1");
-    a.leads().await;
+    let (_api, mut a) = led().await;
     a.site.cut(true);
     a.stop.cancel();
     let error = a.ended().await.unwrap_err();

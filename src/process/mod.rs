@@ -35,6 +35,8 @@ pub use permit::{Permit, Permitted};
 pub use proxy::{Proxies, Proxy, ProxyError};
 pub use rng::Rng;
 pub use section::{Fault, Faults, Section};
+#[cfg(test)]
+pub use section::{faulty_keys, faulty_keys_with};
 pub use signals::stop_on_signal;
 pub use socket_path::{MAX_SOCKET_PATH, SocketPathTooLong, check_socket_path};
 pub use spelling::folded;

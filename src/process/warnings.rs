@@ -43,18 +43,23 @@ impl Visit for ErrorField {
     }
 }
 
+/// Makes `subscriber` this thread's until the guard is dropped.
+///
+/// While a process has one subscriber, tracing asks only the thread that first reaches a log line whether anybody listens, and
+/// remembers the answer: a test on another thread would silence it here. A second one, kept for good, prevents that.
+pub(crate) fn listen(subscriber: impl tracing::Subscriber + Send + Sync) -> DefaultGuard {
+    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
+        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&SECOND_SUBSCRIBER);
+    tracing::subscriber::set_default(subscriber)
+}
+
 impl Warnings {
     /// Gathers from now on.
-    ///
-    /// While a process has one subscriber, tracing asks only the thread that first reaches a log line whether anybody listens, and
-    /// remembers the answer: a test on another thread would silence it here. A second one, kept for good, prevents that.
     pub(crate) fn begin() -> Self {
-        static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
-            LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
-        LazyLock::force(&SECOND_SUBSCRIBER);
         let errors = Arc::default();
         let subscriber = tracing_subscriber::registry().with(Errors(Arc::clone(&errors)));
-        Self { errors, _guard: tracing::subscriber::set_default(subscriber) }
+        Self { errors, _guard: listen(subscriber) }
     }
 
     /// How many there were.

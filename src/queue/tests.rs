@@ -94,6 +94,14 @@ async fn a_panic_is_a_retry_and_is_counted() {
     assert!(meter.render().contains("csi_control_plane_task_failures_total{task=\"csi-attacher-va\"} 1"));
 }
 
+/// Adds two keys to a queue with one worker, and stops it while the first one runs.
+async fn stop_before_the_second(queue: &WorkQueue<String>, stop: &CancellationToken) {
+    queue.add("a".into(), NOW);
+    queue.add("b".into(), NOW);
+    soon().await;
+    stop.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopping_waits_for_runs_and_starts_no_more() {
     let queue = queue(&[1], &Meter::new());
@@ -107,10 +115,7 @@ async fn stopping_waits_for_runs_and_starts_no_more() {
         }
         .boxed()
     });
-    queue.add("a".into(), NOW);
-    queue.add("b".into(), NOW);
-    soon().await;
-    stop.cancel();
+    stop_before_the_second(&queue, &stop).await;
     let begin = tokio::time::Instant::now();
     drained.recv().await;
     assert!(begin.elapsed() > 4 * S);
@@ -195,10 +200,7 @@ async fn a_drain_lets_parked_runs_come_back() {
         }
         .boxed()
     });
-    queue.add("a".into(), NOW);
-    queue.add("b".into(), NOW);
-    soon().await;
-    stop.cancel();
+    stop_before_the_second(&queue, &stop).await;
     assert_eq!(tokio::time::timeout(5 * S, drained.recv()).await, Ok(Some(())));
     assert_eq!(queue.snapshot(), []);
 }

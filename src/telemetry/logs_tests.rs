@@ -1,39 +1,13 @@
 use super::*;
 use std::io;
-use std::sync::{Arc, Mutex};
 use tracing::{debug, error, info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// Keeps what is written.
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+use crate::telemetry::fixtures::Paper;
 
-impl Paper {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    fn lines(&self) -> Vec<serde_json::Value> {
-        self.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-impl io::Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Paper {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
+/// The lines, each an object.
+fn lines(paper: &Paper) -> Vec<serde_json::Value> {
+    paper.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn log(level: &str, format: LogFormat, story: impl FnOnce(&LogLevel)) -> Paper {
@@ -58,7 +32,7 @@ fn a_line_has_the_fields_of_the_event_and_of_every_span_around_it() {
         let cause = Outer(io::Error::other("no route"));
         error!(error = &cause as &(dyn std::error::Error + 'static), took = 0.5, level = "odd", "attach failed");
     });
-    let lines = paper.lines();
+    let lines = lines(&paper);
     assert_eq!(lines.len(), 1);
     let ts = lines[0]["ts"].as_str().unwrap();
     assert!(ts.len() == 27 && ts.ends_with('Z'), "{ts}");
@@ -79,8 +53,8 @@ fn a_line_has_the_fields_of_the_event_and_of_every_span_around_it() {
 fn a_value_with_line_breaks_stays_on_its_line() {
     let paper = log("info", LogFormat::Json, |_| info!(error = "a\nb\"}\n{", "first\nsecond"));
     assert_eq!(paper.text().lines().count(), 1);
-    assert_eq!(paper.lines()[0]["error"], "a\nb\"}\n{");
-    assert_eq!(paper.lines()[0]["message"], "first\nsecond");
+    assert_eq!(lines(&paper)[0]["error"], "a\nb\"}\n{");
+    assert_eq!(lines(&paper)[0]["message"], "first\nsecond");
 }
 
 #[test]
@@ -90,8 +64,8 @@ fn spans_survive_a_level_that_hides_their_events() {
         info!("hidden");
         error!("shown");
     });
-    assert_eq!(paper.lines().len(), 1);
-    assert_eq!(paper.lines()[0]["volume"], "v-1");
+    assert_eq!(lines(&paper).len(), 1);
+    assert_eq!(lines(&paper)[0]["volume"], "v-1");
 }
 
 #[test]
@@ -105,7 +79,7 @@ fn the_level_changes_while_running() {
         level.set("warn").unwrap();
         info!("four");
     });
-    let messages: Vec<_> = paper.lines().iter().map(|line| line["message"].clone()).collect();
+    let messages: Vec<_> = lines(&paper).iter().map(|line| line["message"].clone()).collect();
     assert_eq!(messages, ["two", "three"]);
 }
 
@@ -117,9 +91,9 @@ fn chatty_libraries_speak_only_when_asked_by_name() {
         debug!(target: "csi_control_plane::csi", "ours");
     };
     let paper = log("debug", LogFormat::Json, story);
-    assert_eq!(paper.lines().len(), 1, "{}", paper.text());
+    assert_eq!(lines(&paper).len(), 1, "{}", paper.text());
     let paper = log("debug,h2=debug,kube_client::client::builder=error", LogFormat::Json, story);
-    assert_eq!(paper.lines().len(), 3, "{}", paper.text());
+    assert_eq!(lines(&paper).len(), 3, "{}", paper.text());
     assert_eq!(log("off", LogFormat::Json, |_| error!(target: "h2", "x")).text(), "");
 }
 
@@ -131,7 +105,7 @@ fn kubes_own_words_are_for_those_who_look_for_a_fault() {
         tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403: Api");
     };
     for (level, lines) in [("info", 0), ("warn", 0), ("debug", 2), ("info,kube_client=warn", 1)] {
-        assert_eq!(log(level, LogFormat::Json, story).lines().len(), lines, "{level}");
+        assert_eq!(log(level, LogFormat::Json, story).text().lines().count(), lines, "{level}");
     }
 }
 

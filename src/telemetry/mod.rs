@@ -12,6 +12,8 @@
 //! traced, `trace_sending` how it is sent.
 
 mod config;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod json;
 mod logs;
 mod meter;

@@ -1,7 +1,5 @@
 use super::*;
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
@@ -13,6 +11,7 @@ use tracing::{debug, info, info_span, trace_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::process::Tasks;
+use crate::telemetry::fixtures::Paper;
 
 struct Collector(mpsc::UnboundedSender<ExportTraceServiceRequest>);
 
@@ -58,19 +57,6 @@ fn settings(endpoint: String) -> TelemetrySettings {
     }
 }
 
-#[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Paper {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn value(attributes: &[KeyValue], key: &str) -> Option<String> {
     let value = &attributes.iter().find(|attribute| attribute.key == key)?.value;
     match value.as_ref()?.value.as_ref()? {
@@ -87,10 +73,9 @@ async fn our_spans_reach_a_collector_as_one_trace_and_the_librarys_do_not() {
     let environment =
         Environment::from([("OTEL_RESOURCE_ATTRIBUTES".to_owned(), "k8s.pod.name=attacher-0".to_owned())]);
     let paper = Paper::default();
-    let sink = paper.clone();
     let settings = settings(format!("http://{address}"));
     let (subscriber, telemetry, _) =
-        build(&settings, &environment, (Clock::system(), &Meter::new()), false, move || sink.clone()).unwrap();
+        build(&settings, &environment, (Clock::system(), &Meter::new()), false, paper.clone()).unwrap();
     assert!(telemetry.traces() && telemetry.state().warnings.is_empty());
 
     let trace = tracing::subscriber::with_default(subscriber, || {
@@ -128,7 +113,7 @@ async fn our_spans_reach_a_collector_as_one_trace_and_the_librarys_do_not() {
     assert_eq!(value(&spans[1].attributes, "volume_attachment").as_deref(), Some("csi-1"));
 
     // The log line carries the same trace, so that one leads to the other.
-    let log = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+    let log = paper.text();
     let line: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
     assert_eq!(line["trace_id"], trace.as_str());
     let id: String = spans[0].trace_id.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));

@@ -10,6 +10,7 @@ use csi_control_plane::diagnostics::{
     RoleReport, RoleScope, RoleStatus, StatusReport, Table, WorkReport, serve,
 };
 use csi_control_plane::process::{Clock, Tasks};
+use csi_control_plane::roles::provisioner::capacity;
 use csi_control_plane::telemetry::Meter;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
@@ -33,19 +34,6 @@ pub(crate) struct Scene {
 /// How long the daemon has run. Nothing on its page may be older: the README shows it.
 const UPTIME: Duration = Duration::from_secs(5_123);
 
-/// The capacity that the provisioner publishes.
-const CAPACITY: Table = Table {
-    name: "capacity",
-    title: "Capacity by segment",
-    columns: &[
-        Column::text("class", "class"),
-        Column::text("segment", "segment"),
-        Column::bytes("capacityBytes", "capacity"),
-        Column::bytes("largestVolumeBytes", "largest volume"),
-        Column::seconds("askedSeconds", "asked before"),
-        Column::error("lastError", "last error"),
-    ],
-};
 /// A table that has no rows now.
 const DETACHING: Table = Table {
     name: "detachingVolumes",
@@ -309,7 +297,7 @@ fn furnish(board: &Board, work: &Work) {
         .forever();
     board.done(done).forever();
     board.table("provisioner", &DETACHING, Vec::new).forever();
-    board.table("provisioner", &CAPACITY, room).forever();
+    board.table("provisioner", &capacity::TABLE, room).forever();
 }
 
 /// What went well in the last minutes.

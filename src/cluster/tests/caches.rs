@@ -27,6 +27,13 @@ pub(super) struct State {
     pub(super) watch_fault: Option<Fault>,
 }
 
+impl State {
+    /// With one attachment.
+    pub(super) fn of_one() -> Self {
+        Self { version: 5, items: vec![va("a", "u1", 3)], ..Self::default() }
+    }
+}
+
 type Fault = fn() -> Answer;
 
 pub(super) type Shared = Arc<Mutex<State>>;
@@ -57,6 +64,22 @@ pub(super) struct Held {
 
 pub(super) async fn start(server: &Server) -> Held {
     start_with(&server.clients().await)
+}
+
+/// A server in this state, and a cache that has begun to follow it.
+pub(super) async fn started(state: State) -> (Shared, Server, Held) {
+    let state = Shared::new(Mutex::new(state));
+    let server = serve(&state);
+    let held = start(&server).await;
+    (state, server, held)
+}
+
+/// The same, when the cache has the list and its watch runs.
+pub(super) async fn synced(state: State) -> (Shared, Server, Held) {
+    let (state, server, held) = started(state).await;
+    held.cache.synced().await;
+    pass(MOMENT).await;
+    (state, server, held)
 }
 
 fn start_with(clients: &Clients) -> Held {
@@ -100,9 +123,7 @@ pub(super) const MOMENT: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_lists_then_follows_the_watch_and_finds_by_index() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, server, held) = started(State::of_one()).await;
     let (_subscription, heard) = log(&held.cache);
     held.cache.synced().await;
     pass(MOMENT).await;
@@ -123,15 +144,8 @@ async fn a_cache_lists_then_follows_the_watch_and_finds_by_index() {
 
 #[tokio::test(start_paused = true)]
 async fn r24_r26_deletes_during_a_broken_watch_are_heard_after_the_list_that_follows() {
-    let state = Shared::new(Mutex::new(State {
-        version: 5,
-        items: vec![va("a", "u1", 3), va("b", "u2", 4)],
-        ..State::default()
-    }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (state, _server, held) =
+        synced(State { version: 5, items: vec![va("a", "u1", 3), va("b", "u2", 4)], ..State::default() }).await;
     let (_subscription, heard) = log(&held.cache);
     assert_eq!(taken(&heard), ["+a@3 Replay", "+b@4 Replay"]);
     state.lock().unwrap().items = vec![va("b", "u3", 9)];
@@ -161,9 +175,7 @@ async fn an_expired_version_refused_with_a_plain_410_is_listed_again() {
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_list_is_shown_and_tried_again() {
     let forbidden = || Answer::Json(403, status(403, "Forbidden", "volumeattachments is forbidden: cannot list"));
-    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(forbidden), ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, _server, held) = started(State { version: 5, list_fault: Some(forbidden), ..State::default() }).await;
     pass(Duration::from_secs(300)).await;
     let shown = held.cache.status();
     assert_eq!(shown.last_error.as_deref(), Some("cannot list: volumeattachments is forbidden: cannot list (403)"));
@@ -186,11 +198,7 @@ fn counted(held: &Held, verb: &str, outcome: &str) -> u32 {
 
 #[tokio::test(start_paused = true)]
 async fn a_right_to_list_or_watch_that_is_taken_away_is_counted_as_forbidden() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (state, _server, held) = synced(State::of_one()).await;
     let forbidden = || Answer::Json(403, status(403, "Forbidden", "volumeattachments is forbidden"));
     for (verb, other) in [("list", "watch"), ("watch", "list")] {
         let before = counted(&held, other, "forbidden");
@@ -230,9 +238,7 @@ async fn a_list_that_fails_is_counted_by_what_came_of_it() {
         (half, "timeout"),
     ];
     for (fault, outcome) in cases {
-        let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(fault), ..State::default() }));
-        let server = serve(&state);
-        let held = start(&server).await;
+        let (_, _server, held) = started(State { version: 5, list_fault: Some(fault), ..State::default() }).await;
         pass(Duration::from_secs(95)).await;
         assert!(counted(&held, "list", outcome) > 0, "{outcome}: {}", held.meter.render());
     }
@@ -240,9 +246,8 @@ async fn a_list_that_fails_is_counted_by_what_came_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_gets_no_answer_is_tried_again() {
-    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(|| Answer::Silence), ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, _server, held) =
+        started(State { version: 5, list_fault: Some(|| Answer::Silence), ..State::default() }).await;
     pass(Duration::from_secs(62)).await;
     state.lock().unwrap().list_fault = None;
     pass(Duration::from_secs(65)).await;
@@ -256,9 +261,7 @@ async fn a_list_that_stops_half_way_is_given_up() {
         std::mem::forget(sender);
         Answer::Watch(receiver)
     };
-    let state = Shared::new(Mutex::new(State { version: 5, list_fault: Some(half), ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, _server, held) = started(State { version: 5, list_fault: Some(half), ..State::default() }).await;
     pass(Duration::from_secs(89)).await;
     assert_eq!(held.cache.status().last_error, None);
     state.lock().unwrap().list_fault = None;
@@ -269,9 +272,7 @@ async fn a_list_that_stops_half_way_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop() {
     let closed = || Answer::Watch(mpsc::unbounded_channel().1);
-    let state = Shared::new(Mutex::new(State { version: 5, watch_fault: Some(closed), ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (_, server, held) = started(State { version: 5, watch_fault: Some(closed), ..State::default() }).await;
     held.cache.synced().await;
     pass(Duration::from_secs(30)).await;
     let watches = server.seen().iter().filter(|seen| seen.is_watch()).count();
@@ -280,9 +281,7 @@ async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_went_silent_without_a_word_is_replaced() {
-    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, server, held) = started(State { version: 5, ..State::default() }).await;
     held.cache.synced().await;
     pass(Duration::from_secs(10)).await;
     // The change happens, but the first watch never tells.
@@ -295,11 +294,7 @@ async fn a_watch_that_went_silent_without_a_word_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn r48_r49_our_own_write_is_in_the_cache_before_the_watch_brings_it() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (state, _server, held) = synced(State::of_one()).await;
     let (_subscription, heard) = log(&held.cache);
     held.cache.apply_own_write(attachment("a", "u1", 8));
     held.cache.apply_own_write(attachment("b", "u9", 9));
@@ -327,9 +322,7 @@ async fn a_list_that_is_slow_to_begin_is_waited_for_as_long_as_the_clients_wait(
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_watched_once_whoever_asks_and_also_if_asked_late() {
-    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (_, server, held) = started(State { version: 5, ..State::default() }).await;
     let again = held.caches.want::<VolumeAttachment>();
     let late = held.caches.want::<CsiNode>();
     again.synced().await;
@@ -350,9 +343,7 @@ async fn a_kind_is_watched_once_whoever_asks_and_also_if_asked_late() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_nobody_claims_any_more_is_neither_watched_nor_held_until_somebody_does() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (_, server, held) = started(State::of_one()).await;
     held.cache.synced().await;
     let lists = || server.seen().iter().filter(|seen| !seen.is_watch() && seen.path.ends_with("csinodes")).count();
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use crate::cluster::objects::{
     VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 use crate::cluster::scope::{Viewpoint, WatchScope};
+use crate::process::warnings::listen;
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
 
@@ -251,13 +252,8 @@ impl<S: tracing::Subscriber> Layer<S> for Rights {
 
 #[tokio::test(start_paused = true)]
 async fn each_kind_that_may_not_be_read_is_one_warning_that_names_the_right() {
-    // With only one subscriber in the process, tracing remembers for all threads what the first thread says to a log line.
-    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
-        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
-    LazyLock::force(&SECOND_SUBSCRIBER);
     let named = Arc::<Mutex<Vec<String>>>::default();
-    let layer = tracing_subscriber::registry().with(Rights(Arc::clone(&named)));
-    let _guard = tracing::subscriber::set_default(layer);
+    let _guard = listen(tracing_subscriber::registry().with(Rights(Arc::clone(&named))));
 
     let server = serve(&Arc::new(AtomicU16::new(403)), json!([]));
     let caches = Caches::new();

@@ -4,18 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
 
-use super::caches::{MOMENT, Shared, State, log, send, serve, start, taken};
+use super::caches::{MOMENT, State, log, send, started, synced, taken};
 use super::{attachment, pass, va};
 use crate::cluster::fanout::Origin;
 use crate::cluster::objects::BY_VOLUME;
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the_cache() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (state, _server, held) = synced(State::of_one()).await;
     let (subscription, heard) = log(&held.cache);
     let (reader, sizes) = (held.cache.clone(), Arc::new(Mutex::new(Vec::new())));
     let told = Arc::clone(&sizes);
@@ -33,11 +29,7 @@ async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_is_told_nothing_more_and_the_others_and_the_watch_miss_nothing() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let mut held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (state, _server, mut held) = synced(State::of_one()).await;
     let (first, before) = log(&held.cache);
     let told = Arc::new(Mutex::new(0));
     let count = Arc::clone(&told);
@@ -62,11 +54,7 @@ async fn a_subscriber_that_panics_is_told_nothing_more_and_the_others_and_the_wa
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_that_panics_at_an_own_write_or_at_the_replay_harms_neither_the_writer_nor_the_others() {
-    let state = Shared::new(Mutex::new(State { version: 5, items: vec![va("a", "u1", 3)], ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
-    held.cache.synced().await;
-    pass(MOMENT).await;
+    let (_, _server, held) = synced(State::of_one()).await;
     let at_once = held.cache.subscribe(|_| panic!("at once"));
     let at_write = held.cache.subscribe(|change| assert!(change.origin != Origin::OwnWrite, "at the write"));
     let (_subscription, heard) = log(&held.cache);
@@ -80,9 +68,7 @@ async fn a_subscriber_that_panics_at_an_own_write_or_at_the_replay_harms_neither
 
 #[tokio::test(start_paused = true)]
 async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next_news() {
-    let state = Shared::new(Mutex::new(State { version: 5, ..State::default() }));
-    let server = serve(&state);
-    let held = start(&server).await;
+    let (state, _server, held) = started(State { version: 5, ..State::default() }).await;
     // Such as the queue of a term that is over, whose gauges would go on telling of it.
     let queue = Arc::new(());
     let (left, mine) = (Arc::downgrade(&queue), queue);

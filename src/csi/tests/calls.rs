@@ -1,5 +1,4 @@
-use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
@@ -11,8 +10,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::fixture::Bench;
 use crate::csi::{Client, CsiOptions, Driver, RpcError, code_name};
 use crate::process::Permitted as _;
+use crate::process::warnings::listen;
 use crate::proto;
 use crate::telemetry::Propagation;
+use crate::telemetry::fixtures::logged;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECRET: &str = "correct-horse-battery-staple";
@@ -28,51 +29,6 @@ fn publish_request() -> proto::ControllerPublishVolumeRequest {
 
 async fn publish(driver: &Driver) -> Result<proto::ControllerPublishVolumeResponse, RpcError> {
     driver.client.controller_publish_volume(publish_request()).await
-}
-
-/// Makes `subscriber` this thread's.
-///
-/// While a process has one subscriber, tracing asks only the thread that first reaches a log line whether anybody listens, and
-/// remembers the answer: a test on another thread would silence it here. A second one, kept for good, prevents that.
-fn listen(subscriber: impl tracing::Subscriber + Send + Sync) -> tracing::subscriber::DefaultGuard {
-    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
-        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
-    LazyLock::force(&SECOND_SUBSCRIBER);
-    tracing::subscriber::set_default(subscriber)
-}
-
-/// Everything that is logged while the guard lives, down to the last trace of every crate.
-struct Logged {
-    lines: Arc<Mutex<Vec<u8>>>,
-    _guard: tracing::subscriber::DefaultGuard,
-}
-
-impl Logged {
-    fn begin() -> Self {
-        let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
-        let sink = Arc::clone(&lines);
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(move || Sink(Arc::clone(&sink)))
-            .finish();
-        Self { lines, _guard: listen(subscriber) }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.lines.lock().unwrap().clone()).unwrap()
-    }
-}
-
-struct Sink(Arc<Mutex<Vec<u8>>>);
-impl io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,7 +291,7 @@ async fn without_tracing_no_traceparent_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_and_responses_are_logged_on_one_line_each_without_secrets() {
-    let logged = Logged::begin();
+    let (paper, _guard) = logged(tracing::Level::TRACE);
     let bench = Bench::started();
     let driver = bench.ready().await;
     bench.script().publish_context = vec![("device".into(), "/dev/\nxvda".into())];
@@ -344,7 +300,7 @@ async fn requests_and_responses_are_logged_on_one_line_each_without_secrets() {
     bench.script().refuse.insert("ControllerPublishVolume", (Code::Internal, format!("bad password {SECRET}!")));
     let error = publish(&driver).await.unwrap_err();
     assert_eq!(error.message, "bad password ***stripped***!");
-    let text = logged.text();
+    let text = paper.text();
     let lines: Vec<&str> = text
         .lines()
         .filter(|l| l.contains("rpc re") && l.contains("method=\"/csi.v1.Controller/ControllerPublish"))
@@ -360,25 +316,25 @@ async fn requests_and_responses_are_logged_on_one_line_each_without_secrets() {
 
 #[tokio::test(start_paused = true)]
 async fn a_huge_response_is_cut_in_the_log_r34() {
-    let logged = Logged::begin();
+    let (paper, _guard) = logged(tracing::Level::TRACE);
     let mut bench = Bench::new(CsiOptions { max_log_length: Some(100), ..CsiOptions::default() });
     bench.script().publish_context = vec![("k".into(), "y".repeat(100_000))];
     bench.start_driver();
     bench.run();
     publish(&*bench.ready().await).await.unwrap();
-    let text = logged.text();
+    let text = paper.text();
     assert!(text.contains("... (cut at 100 characters)"));
     assert!(!text.contains(&"y".repeat(100)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn spans_carry_the_names_that_opentelemetry_knows() {
-    let logged = Logged::begin();
+    let (paper, _guard) = logged(tracing::Level::TRACE);
     let bench = Bench::started();
     let driver = bench.ready().await;
     bench.script().refuse.insert("ControllerPublishVolume", (Code::NotFound, "no node".into()));
     publish(&driver).await.unwrap_err();
-    let text = logged.text();
+    let text = paper.text();
     let line = text.lines().find(|l| l.contains("rpc response") && l.contains("NotFound")).unwrap();
     for field in [
         "otel.kind=\"client\"",

@@ -85,6 +85,7 @@ impl Section for AttacherSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::faulty_keys;
 
     #[test]
     fn zero_workers_are_refused_r33() {
@@ -124,11 +125,5 @@ mod tests {
         assert_eq!(section.detach_workers(), 7);
         section.detach_workers = Some(2);
         assert_eq!(section.detach_workers(), 2);
-    }
-
-    fn faulty_keys(section: &AttacherSection) -> Vec<String> {
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
     }
 }

@@ -219,17 +219,10 @@ impl ProvisionerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn faulty_keys(section: &ProvisionerSection) -> Vec<String> {
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
-    }
+    use crate::process::{faulty_keys, faulty_keys_with};
 
     fn with(change: impl FnOnce(&mut ProvisionerSection)) -> Vec<String> {
-        let mut section = ProvisionerSection::default();
-        change(&mut section);
-        faulty_keys(&section)
+        faulty_keys_with(change)
     }
 
     #[test]

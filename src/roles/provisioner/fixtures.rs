@@ -8,7 +8,9 @@ use crate::cluster::{PersistentVolumeClaim, StorageClass};
 
 pub(super) use crate::roles::kit::fixtures::merged;
 
-use crate::roles::provisioner::claims::request::{NameRule, ProvisionRules, Request, RequestInput, build};
+use crate::roles::provisioner::claims::request::{
+    NameRule, ProvisionRules, Request, RequestError, RequestInput, build,
+};
 
 pub(super) const DRIVER: &str = "disk.example.com";
 
@@ -52,16 +54,23 @@ pub(super) fn rules() -> ProvisionRules {
 }
 
 pub(super) fn request(claim: Value, class: Value) -> Request {
-    let (claim, class, rules) = (self::claim(claim), self::class(class), rules());
+    request_by(&rules(), claim, class)
+}
+
+pub(super) fn request_by(rules: &ProvisionRules, claim: Value, class: Value) -> Request {
+    attempt(claim, class, rules).unwrap()
+}
+
+pub(super) fn attempt(claim: Value, class: Value, rules: &ProvisionRules) -> Result<Request, RequestError> {
+    let (claim, class) = (self::claim(claim), self::class(class));
     build(&RequestInput {
         claim: &claim,
         class: &class,
-        rules: &rules,
+        rules,
         source: None,
         requirement: None,
         attributes_class: None,
     })
-    .unwrap()
 }
 
 pub(super) fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -151,12 +151,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-
-    fn faulty_keys(section: &RegistrarSection) -> Vec<String> {
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
-    }
+    use crate::process::faulty_keys;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

@@ -39,8 +39,7 @@ async fn answer(socket: &mut UnixStream, stream: u32) -> Vec<u8> {
 
 #[tokio::test]
 async fn n22_a_kubelet_that_names_the_sockets_path_as_the_authority_is_answered() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let _serving = node.registrar();
     until("the socket is there", async || node.socket().exists()).await;
     let mut socket = UnixStream::connect(node.socket()).await.unwrap();

@@ -8,8 +8,7 @@ use super::*;
 
 #[tokio::test]
 async fn n4_health_asks_the_socket_itself() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let shown = Shown::default();
     let health = |shown: &Shown| {
         let routes = crate::roles::registrar::health::routes(shown.clone());
@@ -35,8 +34,7 @@ async fn n4_health_asks_the_socket_itself() {
 
 #[tokio::test]
 async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_registration() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let bound = |address: &str| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
@@ -60,8 +58,7 @@ async fn a_health_address_that_is_taken_is_shown_and_tried_again_beside_the_regi
 
 #[tokio::test]
 async fn n7_health_is_answered_on_health_listen_alone() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let _serving = node.registrar_with(&json!({ "healthListen": "127.0.0.1:0" }));
     node.answers_on_its_health_port().await;
     // No page of the daemon's diagnostics is there.
@@ -72,8 +69,7 @@ async fn n7_health_is_answered_on_health_listen_alone() {
 
 #[tokio::test]
 async fn n9_self_checks_are_silent_but_for_the_first_that_fails() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let serving = node.registrar();
     until("it is announced", async || node.socket().exists()).await;
     let shown = Shown::default();

@@ -16,7 +16,7 @@ use crate::process::MAX_SOCKET_PATH;
 use crate::proto::pluginregistration::registration_client::RegistrationClient;
 use crate::proto::pluginregistration::{InfoRequest, PluginInfo, RegistrationStatus};
 use crate::roles::kit::local::{Beside, Serving, until};
-use crate::sandbox::driver::{Action, Fault, Lie, Method};
+use crate::sandbox::driver::{Action, Fault, Lie, Method, Server};
 use crate::sandbox::kubelet::{Deed, Kubelet, Retries, connect};
 
 #[path = "serve_authority_tests.rs"]
@@ -39,6 +39,13 @@ struct Node {
 impl Node {
     fn new() -> Self {
         Self::with_timeout(CsiOptions::default().timeout)
+    }
+
+    /// With a driver that runs.
+    async fn with_driver() -> (Self, Server) {
+        let node = Self::new();
+        let server = node.beside.start_driver().await;
+        (node, server)
     }
 
     /// With this deadline of a call.
@@ -146,8 +153,7 @@ async fn n1_n11_n20_n21_a_driver_is_registered_over_a_stale_socket_with_protocol
 
 #[tokio::test]
 async fn n2_the_socket_goes_with_the_daemon_and_the_kubelet_forgets_the_driver() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     serving.end().await;
@@ -158,8 +164,7 @@ async fn n2_the_socket_goes_with_the_daemon_and_the_kubelet_forgets_the_driver()
 
 #[tokio::test]
 async fn a_registration_that_is_to_stay_stays() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (serving, kubelet) = (node.registrar_with(&json!({ "onShutdown": "keep" })), node.kubelet());
     registered(&kubelet).await;
     serving.end().await;
@@ -170,8 +175,7 @@ async fn a_registration_that_is_to_stay_stays() {
 
 #[tokio::test]
 async fn n3_a_file_in_the_way_is_a_fault_and_untouched() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     fs::write(node.socket(), "precious").unwrap();
     let (_serving, kubelet) = (node.registrar(), node.kubelet());
     node.shows("exists and is not a socket").await;
@@ -183,8 +187,7 @@ async fn n3_a_file_in_the_way_is_a_fault_and_untouched() {
 
 #[tokio::test]
 async fn n6_a_missing_directory_is_not_made() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     fs::remove_dir(&node.registry).unwrap();
     let _serving = node.registrar();
     node.shows("does not exist").await;
@@ -230,8 +233,7 @@ async fn n12_n19_a_refusal_is_visible_and_heals_with_the_driver() {
 
 #[tokio::test]
 async fn n13_in_a_roll_out_the_file_of_the_new_instance_stays() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (old, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     let new = node.registrar();
@@ -247,8 +249,7 @@ async fn n13_in_a_roll_out_the_file_of_the_new_instance_stays() {
 
 #[tokio::test]
 async fn n14_a_file_that_another_process_removes_is_announced_again() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (_serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     fs::remove_file(node.socket()).unwrap();
@@ -258,8 +259,7 @@ async fn n14_a_file_that_another_process_removes_is_announced_again() {
 
 #[tokio::test]
 async fn n15_a_kubelet_that_restarts_is_answered_without_a_write() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let _serving = node.registrar();
     for _ in 0..3 {
         let kubelet = node.kubelet();
@@ -271,8 +271,7 @@ async fn n15_a_kubelet_that_restarts_is_answered_without_a_write() {
 
 #[tokio::test]
 async fn n16_a_driver_that_restarts_alone_is_not_announced_again() {
-    let node = Node::new();
-    let server = node.beside.start_driver().await;
+    let (node, server) = Node::with_driver().await;
     let (_serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     let asked = node.beside.driver.calls_of(Method::GetPluginInfo).len();
@@ -339,8 +338,7 @@ async fn n23_a_driver_is_registered_through_a_path_of_107_bytes_and_a_longer_one
 
 #[tokio::test]
 async fn a_killed_instances_file_is_replaced_by_the_next_one() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     serving.kill();
@@ -352,8 +350,7 @@ async fn a_killed_instances_file_is_replaced_by_the_next_one() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_with_another_name_is_registered_under_that() {
-    let node = Node::new();
-    let server = node.beside.start_driver().await;
+    let (node, server) = Node::with_driver().await;
     let (_serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     node.beside.driver.change_profile(|profile| profile.name = "other.csi".to_owned());
@@ -365,8 +362,7 @@ async fn a_driver_that_comes_back_with_another_name_is_registered_under_that() {
 
 #[tokio::test]
 async fn a_changed_configuration_unregisters_nothing_that_the_kubelet_need_not_ask_anew() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     let keys = json!({ "onShutdown": "keep", "withdrawAfter": "10s", "healthListen": "127.0.0.1:0" });
@@ -388,8 +384,7 @@ async fn a_changed_configuration_unregisters_nothing_that_the_kubelet_need_not_a
 
 #[tokio::test]
 async fn another_directory_gets_the_socket_and_the_old_one_keeps_nothing() {
-    let node = Node::new();
-    let _server = node.beside.start_driver().await;
+    let (node, _server) = Node::with_driver().await;
     let (serving, kubelet) = (node.registrar(), node.kubelet());
     registered(&kubelet).await;
     let other = node.beside.path("other_registry");

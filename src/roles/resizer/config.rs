@@ -99,12 +99,7 @@ impl Section for ResizerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn faulty_keys(section: &ResizerSection) -> Vec<String> {
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
-    }
+    use crate::process::faulty_keys;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

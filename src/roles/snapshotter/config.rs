@@ -204,13 +204,10 @@ impl Section for SnapshotterSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::faulty_keys_with;
 
     fn with(change: impl FnOnce(&mut SnapshotterSection)) -> Vec<String> {
-        let mut section = SnapshotterSection::default();
-        change(&mut section);
-        let mut faults = Faults::below("");
-        section.check(&mut faults);
-        faults.into_vec().into_iter().map(|fault| fault.key).collect()
+        faulty_keys_with(change)
     }
 
     #[test]

@@ -73,10 +73,7 @@ async fn j9_a_copy_that_its_user_has_freed_of_the_request_is_taken_as_any_other(
 /// Somebody strips the finalizer during the call, and brings the content back from a backup of a minute ago.
 #[tokio::test(start_paused = true)]
 async fn j9_l9_a_copy_of_a_content_that_is_gone_keeps_the_snapshot_of_that_and_does_not_get_it() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     remove_by_force(&world);
     create_copy(&world, &format!("snapshot-{SNAPSHOT_UID}"));
     world.testbed.driver.release();
@@ -115,20 +112,31 @@ fn make_namespace(world: &Served) {
     world.testbed.api.create_value(namespace).unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_snapshot_that_a_second_content_names_outlives_the_first_and_goes_with_the_second() {
+async fn world_of_a_ready_content() -> Served {
     let world = world(Profile::default()).await;
     world.write_events();
     make_namespace(&world);
     cut(&world);
     world.until("it is ready", is_ready).await;
+    world
+}
+
+/// A second content names the snapshot of the first, spelled like this, and the first is deleted: the snapshot stays.
+async fn world_of_a_kept_snapshot(spelled: impl Fn(&str) -> String) -> Served {
+    let world = world_of_a_ready_content().await;
     let id = content(&world).unwrap()["status"]["snapshotHandle"].as_str().unwrap().to_owned();
-    create_given(&world, SECOND, &id);
+    create_given(&world, SECOND, &spelled(&id));
     settled(&world).await;
     delete(&world);
     world.until("the first is gone", |world| content(world).is_none()).await;
     world.until("an Event says so", |world| has_event(world, SECOND)).await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_a_second_content_names_outlives_the_first_and_goes_with_the_second() {
+    let world = world_of_a_kept_snapshot(str::to_owned).await;
     delete_named(&world, SECOND);
     world.until("the second is gone", |world| !is_there(world, SECOND)).await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
@@ -137,19 +145,7 @@ async fn a_snapshot_that_a_second_content_names_outlives_the_first_and_goes_with
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_a_second_content_names_in_other_letters_outlives_the_first() {
-    let world = world(Profile::default()).await;
-    world.write_events();
-    make_namespace(&world);
-    cut(&world);
-    world.until("it is ready", is_ready).await;
-    let id = content(&world).unwrap()["status"]["snapshotHandle"].as_str().unwrap().to_owned();
-    assert_ne!(id.to_ascii_uppercase(), id);
-    create_given(&world, SECOND, &id.to_ascii_uppercase());
-    settled(&world).await;
-    delete(&world);
-    world.until("the first is gone", |world| content(world).is_none()).await;
-    world.until("an Event says so", |world| has_event(world, SECOND)).await;
-    assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
+    let world = world_of_a_kept_snapshot(str::to_ascii_uppercase).await;
     world.testbed.tear_down().await;
 }
 
@@ -186,9 +182,7 @@ async fn a_new_leader_lists_the_contents_before_it_deletes_what_a_late_watch_sho
 
 #[tokio::test(start_paused = true)]
 async fn s13_a_policy_that_becomes_retain_at_the_last_moment_counts_though_no_watch_has_shown_it() {
-    let world = world(Profile::default()).await;
-    cut(&world);
-    world.until("it is ready", is_ready).await;
+    let world = world_of_a_ready_snapshot().await;
     settled(&world).await;
     let refusal = Action::fail(Code::Internal, "in use");
     world.testbed.driver.inject(Fault::on(Method::DeleteSnapshot, refusal).once());
@@ -295,9 +289,7 @@ async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_ask
 
 #[tokio::test(start_paused = true)]
 async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_has_shown_it() {
-    let world = world(Profile::default()).await;
-    cut(&world);
-    world.until("it is ready", is_ready).await;
+    let world = world_of_a_ready_snapshot().await;
     patch(&world, json!({ "spec": { "deletionPolicy": "Retain" } }));
     settled(&world).await;
     let faults = world.testbed.api.faults();
@@ -317,11 +309,7 @@ async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_wa
 /// Its YAML is applied to another cluster with the same storage, or to this one: the API takes the status off, and gives it another uid.
 #[tokio::test(start_paused = true)]
 async fn j9_a_copy_of_a_content_that_was_ready_is_neither_cut_nor_deleted_at_the_driver() {
-    let world = world(Profile::default()).await;
-    world.write_events();
-    make_namespace(&world);
-    cut(&world);
-    world.until("it is ready", is_ready).await;
+    let world = world_of_a_ready_content().await;
     settled(&world).await;
     let original = content(&world).unwrap();
     let metadata = json!({ "name": SECOND, "annotations": original["metadata"]["annotations"],

@@ -48,6 +48,22 @@ async fn world(profile: Profile) -> Served {
     world
 }
 
+/// The driver was asked for a snapshot, and answers when it is released.
+async fn world_amid_a_call() -> Served {
+    let world = world(Profile::default()).await;
+    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
+    cut(&world);
+    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    world
+}
+
+async fn world_of_a_ready_snapshot() -> Served {
+    let world = world(Profile::default()).await;
+    cut(&world);
+    world.until("it is ready", is_ready).await;
+    world
+}
+
 /// The same before the term.
 async fn unserved(profile: Profile) -> Served {
     unserved_with(profile, &json!({ "readyCheck": { "initial": "1s", "max": "2s" } })).await
@@ -163,10 +179,7 @@ async fn s8_a_snapshot_that_is_not_ready_is_polled_without_a_request_to_the_api(
 
 #[tokio::test(start_paused = true)]
 async fn s3_a_deletion_during_the_call_goes_on_with_its_answer() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     delete(&world);
     assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_some());
     world.testbed.driver.release();
@@ -209,10 +222,7 @@ async fn i2_a_look_without_an_answer_is_repeated_before_the_deletion() {
 
 #[tokio::test(start_paused = true)]
 async fn s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     // As the snapshot-controller replaces all annotations from its cache.
     let wiped = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: null, ANNOTATION_SNAPSHOTTING: null,
         ANNOTATION_SNAPSHOT_BEING_DELETED: "yes" });
@@ -229,10 +239,7 @@ async fn s39_a_mark_that_is_wiped_during_the_call_comes_back_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn s39_a_mark_that_cannot_be_put_back_at_once_comes_back_while_the_call_hangs() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     let begun = world.context.clock.now();
     let writes = Matching::any().verb("patch").resource("volumesnapshotcontents");
     let refused = ApiFault::on(writes, ApiAction::Refuse(Rejection::internal("scripted"))).times(2);
@@ -251,10 +258,7 @@ async fn s39_a_mark_that_cannot_be_put_back_at_once_comes_back_while_the_call_ha
 
 #[tokio::test(start_paused = true)]
 async fn l9_a_snapshot_whose_content_was_removed_by_force_is_deleted() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     remove_by_force(&world);
     assert!(content(&world).is_none());
     world.testbed.driver.release();
@@ -363,10 +367,7 @@ async fn a_snapshot_that_is_older_than_the_content_that_asks_for_it_is_kept_when
 /// The namesake cannot ask by itself, because its class is gone.
 #[tokio::test(start_paused = true)]
 async fn l9_a_namesake_takes_over_the_call_and_deletes_the_snapshot_though_it_never_asked_by_itself() {
-    let world = world(Profile::default()).await;
-    world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
-    cut(&world);
-    world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     remove_by_force(&world);
     let classes = resources::of_kind("snapshot.storage.k8s.io/v1", "VolumeSnapshotClass").unwrap();
     world.testbed.api.delete_object(classes, "", "fast").unwrap();

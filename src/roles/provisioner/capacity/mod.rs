@@ -48,6 +48,7 @@ pub use config::CapacitySection;
 pub use context::{CapacityContext, CapacityStores, NodeSegments};
 pub use invalidation::{CapacityInvalidation, CapacityInvalidationReceiver, Invalid};
 pub use labels::scope;
+pub use report::TABLE;
 pub use serve::{queue, run};
 
 use crate::cluster::rbac::Rule;

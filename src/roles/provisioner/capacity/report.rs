@@ -20,7 +20,7 @@ const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const AGE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The status page's table.
-pub(super) const TABLE: Table = Table {
+pub const TABLE: Table = Table {
     name: "capacity",
     title: "Capacity by segment",
     columns: &[

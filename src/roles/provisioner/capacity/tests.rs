@@ -17,7 +17,7 @@ use crate::proto::plugin_capability::service;
 use crate::queue::Backoff;
 use crate::roles::RoleContext;
 use crate::roles::kit::TermScope;
-use crate::sandbox::api::faults::Matching;
+use crate::sandbox::api::faults::{FaultId, Matching};
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 use crate::sandbox::testbed::TestBed;
 use crate::sandbox::testbed::harness::RoleHarness;
@@ -94,6 +94,24 @@ impl World {
         let mut objects = objects.to_vec();
         objects.push(pod("me", Some("set")));
         Self::of(profile, section, &objects).await
+    }
+
+    /// A node in one zone, whose capacity was told.
+    async fn of_one_zone() -> Self {
+        let world = Self::with(zoned(), &[class("fast", &json!({}))]).await;
+        world.add_node("n1", Some("z1"));
+        world.until("it is there", |world| world.told().len() == 1).await;
+        world
+    }
+
+    /// A capacity was made while the watch shows nothing, until its fault is removed.
+    async fn made_unseen() -> (Self, FaultId) {
+        let world = Self::with(zoned(), &[class("fast", &json!({}))]).await;
+        world.pass_polls(1).await;
+        let held = world.testbed.api.faults().hold_watches(Matching::any().resource("csistoragecapacities"));
+        world.add_node("n1", Some("z1"));
+        world.until("it is made", |world| world.told().len() == 1).await;
+        (world, held)
     }
 
     async fn of(profile: Profile, section: CapacitySection, objects: &[Value]) -> Self {
@@ -320,9 +338,7 @@ async fn r41_objects_of_the_one_before_are_adopted_and_those_that_nobody_wants_g
 
 #[tokio::test(start_paused = true)]
 async fn r42_an_object_that_somebody_deletes_or_changes_is_put_right() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("it is there", |world| world.told().len() == 1).await;
+    let world = World::of_one_zone().await;
     let name = world.objects()[0].metadata.name.clone();
     world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("made again", |world| world.writes()[0] == 2 && world.told().len() == 1).await;
@@ -335,18 +351,13 @@ async fn r42_an_object_that_somebody_deletes_or_changes_is_put_right() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_is_known_before_the_watch_shows_it() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.pass_polls(1).await;
-    let faults = world.testbed.api.faults();
-    let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
-    world.add_node("n1", Some("z1"));
-    world.until("it is made", |world| world.told().len() == 1).await;
+    let (world, held) = World::made_unseen().await;
     world.pass_polls(3).await;
     assert_eq!(world.writes(), [1, 0, 0], "no second one is made");
     let name = world.objects()[0].metadata.name.clone();
     world.testbed.api.delete::<k8s_openapi::api::storage::v1::CSIStorageCapacity>(SPACE, &name).unwrap();
     world.until("a poll finds that it is gone", |world| world.writes()[0] == 2).await;
-    faults.remove(held);
+    world.testbed.api.faults().remove(held);
     world.pass_polls(2).await;
     assert_eq!((world.writes(), world.told().len()), ([2, 0, 0], 1));
     world.tear_down().await;

@@ -6,21 +6,9 @@ use crate::cluster::SmolStr;
 use crate::cluster::quantity::QuantityError;
 use crate::csi::PluginService;
 use crate::roles::provisioner::claims::finality::Finality;
-use crate::roles::provisioner::fixtures::{DRIVER, claim, class, map, merged, request, rules};
+use crate::roles::provisioner::fixtures::{DRIVER, attempt, claim, class, map, merged, request, rules};
 use crate::roles::provisioner::parameters::ParameterError;
 use crate::roles::provisioner::topology::Segment;
-
-fn attempt(of: Value, from: Value, rules: &ProvisionRules) -> Result<Request, RequestError> {
-    let (claim, class) = (claim(of), class(from));
-    build(&RequestInput {
-        claim: &claim,
-        class: &class,
-        rules,
-        source: None,
-        requirement: None,
-        attributes_class: None,
-    })
-}
 
 fn refused(of: Value, from: Value) -> RequestError {
     attempt(of, from, &rules()).unwrap_err()

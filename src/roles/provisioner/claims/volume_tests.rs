@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::roles::provisioner::claims::request::{ProvisionRules, RequestInput, build};
+use crate::roles::provisioner::claims::request::ProvisionRules;
 use crate::roles::provisioner::fixtures::{self, DRIVER, map, request};
 use crate::roles::provisioner::names;
 
@@ -161,16 +161,7 @@ fn what_is_written_is_what_kubernetes_reads() {
 fn plan_in_tree(driver: &str, plugin: &str, parameters: &serde_json::Value) -> VolumePlan {
     let class = json!({ "provisioner": plugin, "parameters": parameters });
     let rules = ProvisionRules { driver: driver.to_owned(), ..fixtures::rules() };
-    let (claim, class) = (fixtures::claim(json!({})), fixtures::class(class));
-    let input = RequestInput {
-        claim: &claim,
-        class: &class,
-        rules: &rules,
-        source: None,
-        requirement: None,
-        attributes_class: None,
-    };
-    build(&input).unwrap().plan
+    fixtures::request_by(&rules, json!({}), class).plan
 }
 
 #[test]

@@ -76,10 +76,7 @@ async fn s26_a_group_without_known_members_is_kept_as_long_as_a_content_of_the_g
 
 #[tokio::test(start_paused = true)]
 async fn a_group_is_kept_as_long_as_the_cluster_has_no_contents_of_snapshots() {
-    let world = world(Profile::default()).await;
-    world.cut();
-    world.until("it is ready", World::is_ready).await;
-    world.settled().await;
+    let world = world_of_a_ready_group().await;
     world.served.testbed.api.uninstall("snapshot.storage.k8s.io");
     // The daemon looks again before it takes a kind for absent.
     tokio::time::sleep(Duration::from_secs(60)).await;

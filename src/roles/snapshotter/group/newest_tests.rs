@@ -4,10 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn ns18_a_finalizer_that_cannot_be_removed_is_tried_again_and_the_group_is_deleted_once() {
-    let world = world(Profile::default()).await;
-    world.cut();
-    world.until("it is ready", World::is_ready).await;
-    world.settled().await;
+    let world = world_of_a_ready_group().await;
     let on = Matching::any().verb("patch").resource("volumegroupsnapshotcontents");
     let refused = ApiFault::on(on, ApiAction::Refuse(Rejection::internal("scripted"))).times(3);
     let refused = world.served.testbed.api.faults().add(refused);
@@ -52,12 +49,7 @@ async fn ns19_a_group_that_was_there_before_and_is_not_ready_is_looked_at_withou
 /// The leader dies between the status that says so and the removal of the mark.
 #[tokio::test(start_paused = true)]
 async fn s42_ns20_a_ready_group_with_a_mark_that_is_being_deleted_goes_without_a_resync() {
-    let served = served(Profile::default()).await;
-    served.testbed.api.install(&format!("{GROUP}/v1"));
-    let stop = CancellationToken::new();
-    served.serve(Term::permanent(&stop, served.context.clock));
-    let world = World { served, version: "v1" };
-    world.make_class();
+    let (world, stop) = world_of_a_term().await;
     world.cut();
     world.until("it is ready", World::is_ready).await;
     world.settled().await;

@@ -66,12 +66,7 @@ async fn a_group_with_odd_members_is_deleted_by_its_id_and_by_all_that_the_answe
 /// One leader gets the answer, and the next one deletes the group.
 #[tokio::test(start_paused = true)]
 async fn a_group_with_odd_members_is_deleted_by_the_next_leader_as_well() {
-    let served = served(Profile::default()).await;
-    served.testbed.api.install(&format!("{GROUP}/v1"));
-    let stop = CancellationToken::new();
-    served.serve(Term::permanent(&stop, served.context.clock));
-    let world = World { served, version: "v1" };
-    world.make_class();
+    let (world, stop) = world_of_a_term().await;
     let lie = Action::Lie(Lie::MemberOf(String::new()));
     world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, lie));
     world.cut();

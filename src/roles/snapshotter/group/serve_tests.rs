@@ -50,9 +50,19 @@ fn begin(served: &Served) {
 }
 
 async fn world_of(profile: Profile, version: &'static str) -> World {
+    world_until(profile, version, &CancellationToken::new()).await
+}
+
+/// A world whose first term ends with the token.
+async fn world_of_a_term() -> (World, CancellationToken) {
+    let stop = CancellationToken::new();
+    (world_until(Profile::default(), "v1", &stop).await, stop)
+}
+
+async fn world_until(profile: Profile, version: &'static str, stop: &CancellationToken) -> World {
     let served = served(profile).await;
     served.testbed.api.install(&format!("{GROUP}/{version}"));
-    begin(&served);
+    served.serve(Term::permanent(stop, served.context.clock));
     let world = World { served, version };
     world.make_class();
     world
@@ -60,6 +70,23 @@ async fn world_of(profile: Profile, version: &'static str) -> World {
 
 async fn world(profile: Profile) -> World {
     world_of(profile, "v1").await
+}
+
+async fn world_of_a_ready_group() -> World {
+    let world = world(Profile::default()).await;
+    world.cut();
+    world.until("it is ready", World::is_ready).await;
+    world.settled().await;
+    world
+}
+
+/// The driver was asked for a group, and answers when it is released.
+async fn world_amid_a_call() -> World {
+    let world = world(Profile::default()).await;
+    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Hold).once());
+    world.cut();
+    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    world
 }
 
 impl World {
@@ -210,10 +237,7 @@ async fn s24_a_group_that_fails_over_and_over_is_asked_for_ever_less_often() {
 
 #[tokio::test(start_paused = true)]
 async fn l2_s55_a_mark_that_is_wiped_during_the_call_comes_back_and_the_deletion_survives() {
-    let world = world(Profile::default()).await;
-    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Hold).once());
-    world.cut();
-    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     world.patch(json!({ "metadata": { "annotations": { MARK: null, INTENT: null, BDEL: "yes" } } }));
     world.until("the mark is back while the call hangs", |world| world.annotation(MARK).is_some()).await;
     assert!(world.annotation(BDEL).is_some(), "S55");
@@ -226,10 +250,7 @@ async fn l2_s55_a_mark_that_is_wiped_during_the_call_comes_back_and_the_deletion
 
 #[tokio::test(start_paused = true)]
 async fn l9_a_group_whose_content_was_removed_by_force_is_deleted() {
-    let world = world(Profile::default()).await;
-    world.served.testbed.driver.inject(Fault::on(Method::CreateVolumeGroupSnapshot, Action::Hold).once());
-    world.cut();
-    world.until("asked", |world| world.calls(Method::CreateVolumeGroupSnapshot) == 1).await;
+    let world = world_amid_a_call().await;
     world.patch(json!({ "metadata": { "finalizers": null } }));
     world.served.testbed.api.delete_object(world.contents(), "", CONTENT).unwrap();
     assert!(world.content().is_none());
@@ -243,10 +264,7 @@ async fn l9_a_group_whose_content_was_removed_by_force_is_deleted() {
 /// The content is a copy from the time when the group was taken, which its user has kept since.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_is_older_than_the_content_that_asks_for_it_is_kept_when_that_is_removed_by_force() {
-    let world = world(Profile::default()).await;
-    world.cut();
-    world.until("it is ready", World::is_ready).await;
-    world.settled().await;
+    let world = world_of_a_ready_group().await;
     world.patch(json!({ "spec": { "deletionPolicy": "Retain" } }));
     world.delete();
     world.until("it is gone", |world| world.content().is_none()).await;

@@ -6,14 +6,14 @@ use tonic::Code;
 use super::fixtures::{
     BDEL, DRIVER, FIN, GROUP_UID, INTENT, MARK, asked, class, content, cut, given, marked, member, rules,
 };
-use crate::cluster::{ObjectReference, SecretRef, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent};
+use crate::cluster::{ObjectReference, SecretRef, VolumeGroupSnapshotContent};
 use crate::csi::{RpcError, SnapshotLocks};
 use crate::process::Clock;
 use crate::roles::kit::Secret;
 use crate::roles::kit::fixtures::merged;
-use crate::roles::snapshotter::content::policy::decide::{next_step, phase};
+use crate::roles::snapshotter::content::policy::decide::phase;
 use crate::roles::snapshotter::content::policy::{
-    Doomed, Failure, Known, Left, OwnerNeed, Phase, Progress, Rules, Step, View, predicates::is_turned,
+    Doomed, Failure, Left, OwnerNeed, Phase, Progress, Step, predicates::is_turned, tables,
 };
 use crate::roles::snapshotter::content::record::needed::{User, WithPolicyDelete};
 use crate::roles::snapshotter::content::record::{
@@ -24,43 +24,13 @@ use crate::roles::snapshotter::content::told::texts::told;
 use crate::roles::snapshotter::names::ANNOTATION_UNLISTED_MEMBERS;
 use crate::roles::snapshotter::secrets::SecretFault;
 
-/// What one decision is made from, and changed by a test.
-struct Case {
-    content: VolumeGroupSnapshotContent,
-    exists: bool,
-    class: Option<VolumeGroupSnapshotClass>,
-    known: Known,
-    rules: Rules,
-    progress: Progress,
-}
+type Case = tables::CaseOf<VolumeGroupSnapshotContent>;
 
 impl Case {
     /// A content that the API has shown, with its class, at its turn, after a list of contents.
     fn of(content: VolumeGroupSnapshotContent) -> Self {
-        Self {
-            content,
-            exists: true,
-            class: Some(class(json!({}))),
-            known: Known { is_confirmed: true, is_relisted: true, ..Known::default() },
-            rules: rules(),
-            progress: Progress { volume_turn: Some(volumes()), is_listed: true, ..Progress::default() },
-        }
-    }
-
-    fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
-        change(&mut self);
-        self
-    }
-
-    fn next(&self) -> Step {
-        next_step(&View {
-            content: &self.content,
-            exists: self.exists,
-            class: ClassView::of(&self.content, self.class.as_ref(), DRIVER),
-            known: &self.known,
-            rules: &self.rules,
-            progress: &self.progress,
-        })
+        let progress = Progress { volume_turn: Some(volumes()), is_listed: true, ..Progress::default() };
+        Self::shown(content, class(json!({})), rules(), progress)
     }
 }
 

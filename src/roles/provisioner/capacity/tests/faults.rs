@@ -1,18 +1,16 @@
 //! A driver and an API server that fail the loop.
 
-use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
+use tracing::Level;
 
 use super::*;
 use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault};
 use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::pure::resources;
+use crate::telemetry::fixtures::logged;
 
 #[tokio::test(start_paused = true)]
 async fn s0_a_driver_that_fails_is_asked_ever_more_rarely_and_the_last_answer_stands() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("it is there", |world| world.told().len() == 1).await;
+    let world = World::of_one_zone().await;
     world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Internal, "pool is offline")));
     let asked = world.asked();
     world.pass_polls(10).await;
@@ -79,9 +77,7 @@ async fn as_many_questions_as_there_are_workers_are_asked_at_a_time() {
 
 #[tokio::test(start_paused = true)]
 async fn r42_a_conflict_has_the_object_read_again_and_makes_no_twin() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("it is there", |world| world.told().len() == 1).await;
+    let world = World::of_one_zone().await;
     world.pass_polls(1).await;
     let resource = resources::find("storage.k8s.io", "v1", "csistoragecapacities").unwrap();
     let conflict = Rejection::conflict(resource, "any");
@@ -118,9 +114,7 @@ async fn a_new_objects_name_that_is_taken_is_replaced_by_another_one_at_once_and
 
 #[tokio::test(start_paused = true)]
 async fn a_patch_of_an_object_that_another_client_has_changed_is_made_anew_at_once_and_quietly() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.add_node("n1", Some("z1"));
-    world.until("it is there", |world| world.told().len() == 1).await;
+    let world = World::of_one_zone().await;
     world.pass_polls(1).await;
     let faults = world.testbed.api.faults();
     let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
@@ -145,12 +139,7 @@ async fn a_patch_of_an_object_that_another_client_has_changed_is_made_anew_at_on
 
 #[tokio::test(start_paused = true)]
 async fn what_was_made_is_changed_and_deleted_before_the_watch_shows_it() {
-    let world = World::with(zoned(), &[class("fast", &json!({}))]).await;
-    world.pass_polls(1).await;
-    let faults = world.testbed.api.faults();
-    let held = faults.hold_watches(Matching::any().resource("csistoragecapacities"));
-    world.add_node("n1", Some("z1"));
-    world.until("it is made", |world| world.told().len() == 1).await;
+    let (world, held) = World::made_unseen().await;
     world.testbed.driver.change_profile(|profile| profile.capacity = 7 * GIB);
     world.capacity.invalidate("fast");
     world.until("it is up to date", |world| world.told() == [at("fast", "z1", "7Gi")]).await;
@@ -160,52 +149,23 @@ async fn what_was_made_is_changed_and_deleted_before_the_watch_shows_it() {
     world.testbed.api.delete::<k8s_openapi::api::storage::v1::StorageClass>("", "fast").unwrap();
     world.until("it is gone", |world| world.told().is_empty()).await;
     world.pass_polls(2).await;
-    faults.remove(held);
+    world.testbed.api.faults().remove(held);
     world.pass_polls(2).await;
     assert_eq!((world.writes(), world.board.report().work.len()), ([1, 1, 1], 0));
     world.tear_down().await;
 }
 
-/// Collects the warnings of this thread until the guard is dropped.
-fn warnings() -> (Arc<Mutex<Vec<u8>>>, tracing::subscriber::DefaultGuard) {
-    // With only one subscriber in the process, tracing remembers for all threads what the first thread says to a log line.
-    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
-        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
-    LazyLock::force(&SECOND_SUBSCRIBER);
-    let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
-    let sink = Arc::clone(&lines);
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .with_ansi(false)
-        .with_writer(move || Sink(Arc::clone(&sink)))
-        .finish();
-    (lines, tracing::subscriber::set_default(subscriber))
-}
-
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_the_driver_costs_few_warnings_however_many_slots_there_are() {
-    let (log, _guard) = warnings();
+    let (log, _guard) = logged(Level::WARN);
     let classes: Vec<Value> = (0..50).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
     let world = World::with(zoned(), &classes).await;
     world.testbed.driver.inject(Fault::on(Method::GetCapacity, Action::fail(tonic::Code::Unavailable, "down")));
     world.add_node("n1", Some("z1"));
     world.pass_polls(5).await;
     assert!(world.asked() > 200, "{}", world.asked());
-    let warnings = String::from_utf8(log.lock().unwrap().clone()).unwrap();
-    let warnings = warnings.lines().filter(|line| line.contains("could not refresh the capacity")).count();
+    let log = log.text();
+    let warnings = log.lines().filter(|line| line.contains("could not refresh the capacity")).count();
     assert!((1..20).contains(&warnings), "{warnings} warnings");
     world.tear_down().await;
 }
@@ -213,7 +173,7 @@ async fn an_outage_of_the_driver_costs_few_warnings_however_many_slots_there_are
 /// Nobody probes for a right: csi-provisioner ended at its start without this one up to 6.3.
 #[tokio::test(start_paused = true)]
 async fn a_missing_right_to_create_is_named_at_each_capacity_and_costs_few_warnings_until_it_is_granted() {
-    let (log, _guard) = warnings();
+    let (log, _guard) = logged(Level::WARN);
     let classes: Vec<Value> = (0..50).map(|number| class(&format!("c{number:02}"), &json!({}))).collect();
     let world = World::with(zoned(), &classes).await;
     let why = "User \"daemon\" cannot create resource \"csistoragecapacities\"";
@@ -224,8 +184,8 @@ async fn a_missing_right_to_create_is_named_at_each_capacity_and_costs_few_warni
     world.pass_polls(1).await;
     let rows = world.rows();
     assert!(rows.len() == 50 && rows.iter().all(|row| row[5].contains("cannot create resource")), "{rows:?}");
-    let warnings = String::from_utf8(log.lock().unwrap().clone()).unwrap();
-    let warnings = warnings.lines().filter(|line| line.contains("could not refresh the capacity")).count();
+    let log = log.text();
+    let warnings = log.lines().filter(|line| line.contains("could not refresh the capacity")).count();
     assert!((1..20).contains(&warnings), "{warnings} warnings");
     world.testbed.api.faults().remove(withheld);
     world.until("each has its object", |world| world.told().len() == 50).await;
