@@ -174,18 +174,19 @@ impl<E: Content> Journal<E> {
 
     /// Drops an entry that is no longer needed from memory. The next write to its object removes it there.
     pub fn remove(&self, key: &str) {
-        let mut ledger = self.0.lock();
-        ledger.remove(key, self.0.now());
-        answer(&mut ledger);
-        drop(ledger);
-        self.0.wake.notify_one();
+        self.change(|ledger, now| ledger.remove(key, now));
     }
 
     /// Leaves an entry alone: the daemon must not act on it, because it does not prove that nothing came of its request. It stays on its
     /// object, and on the status page, until a person deletes it there.
     pub fn leave(&self, key: &str) {
+        self.change(|ledger, now| _ = ledger.leave(key, now));
+    }
+
+    /// Changes what is wanted, and has it written.
+    fn change(&self, change: impl FnOnce(&mut Ledger<Waiter>, Duration)) {
         let mut ledger = self.0.lock();
-        ledger.leave(key, self.0.now());
+        change(&mut ledger, self.0.now());
         answer(&mut ledger);
         drop(ledger);
         self.0.wake.notify_one();

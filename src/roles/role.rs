@@ -266,6 +266,11 @@ pub enum LeasePolicy {
 }
 
 impl LeasePolicy {
+    /// None where each node has a daemon of its own, because all of them work. Otherwise the sidecar's.
+    pub fn unless_per_node(is_per_node: bool, lease: fn(driver: &str) -> String) -> Self {
+        if is_per_node { Self::None } else { Self::Sidecar(lease) }
+    }
+
     /// The Lease's name for this driver.
     pub fn name(self, driver: &str) -> Option<String> {
         match self {

@@ -223,14 +223,15 @@ impl TestBed {
     pub async fn start_on(&self, name: &str, node: &str, yaml: &str, driver: Dial) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         let instance = Instance { node: Some(node.to_owned()), ..instance(name) };
-        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), driver).await
+        self.start_behind(self.door().await?, instance, yaml, Self::token(name), self.api_dial(name), driver)
     }
 
     /// Starts a daemon in a pod of this namespace, as an administrator of the cluster.
     pub async fn start_in(&self, name: &str, namespace: &str, yaml: &str) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         let instance = Instance { namespace: Some(namespace.to_owned()), ..instance(name) };
-        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), self.driver_dial(name)).await
+        let (api, driver) = (self.api_dial(name), self.driver_dial(name));
+        self.start_behind(self.door().await?, instance, yaml, Self::token(name), api, driver)
     }
 
     /// Starts a daemon in this container of a pod of its name, as an administrator of the cluster.
@@ -242,7 +243,8 @@ impl TestBed {
     ) -> Result<Daemon, TestBedError> {
         self.api.admit(Self::token(name).as_str(), Identity::admin(name));
         let instance = Instance { container: Some(container), ..instance(name) };
-        self.start_instance(instance, yaml, Self::token(name), self.api_dial(name), self.driver_dial(name)).await
+        let (api, driver) = (self.api_dial(name), self.driver_dial(name));
+        self.start_behind(self.door().await?, instance, yaml, Self::token(name), api, driver)
     }
 
     /// The same as [`TestBed::start_as`] with a way of its own to the API.
@@ -254,7 +256,7 @@ impl TestBed {
         api: Dial,
         driver: Dial,
     ) -> Result<Daemon, TestBedError> {
-        self.start_instance(instance(name), yaml, token, api, driver).await
+        self.start_behind(self.door().await?, instance(name), yaml, token, api, driver)
     }
 
     /// The same as [`TestBed::start_as`] with its diagnostics on this listener.
@@ -269,19 +271,12 @@ impl TestBed {
         self.start_behind(Some(Door::Tcp(listener)), instance(name), yaml, token, self.api_dial(name), driver)
     }
 
-    async fn start_instance(
-        &self,
-        instance: Instance,
-        yaml: &str,
-        token: String,
-        api: Dial,
-        driver: Dial,
-    ) -> Result<Daemon, TestBedError> {
-        let door = match &self.transport {
+    /// Where a daemon serves its diagnostics; `None`: on the network.
+    async fn door(&self) -> Result<Option<Door>, TestBedError> {
+        Ok(match &self.transport {
             Transport::Network(_) => None,
             Transport::Sockets { .. } => Some(Door::Tcp(TcpListener::bind(("127.0.0.1", 0)).await?)),
-        };
-        self.start_behind(door, instance, yaml, token, api, driver)
+        })
     }
 
     fn start_behind(

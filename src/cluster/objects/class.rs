@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, InTree, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, InTree, IndexName, or_default, trim_class, trim_meta};
 
 /// How volumes of a kind are made.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -98,11 +98,7 @@ impl Cached for VolumeAttributesClass {
     const OPTIONAL: bool = true;
 
     fn trim(&mut self, driver: &str, _fields: Fields) {
-        trim_meta(&mut self.metadata, &[]);
-        self.metadata.annotations = None;
-        if self.driver_name != driver {
-            self.parameters = BTreeMap::new();
-        }
+        trim_class(&mut self.metadata, &mut self.parameters, self.driver_name == driver);
     }
 
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, or_default, trim_class, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
@@ -258,11 +258,7 @@ impl Cached for VolumeGroupSnapshotClass {
     const VERSIONS: &'static [&'static str] = VERSIONS;
 
     fn trim(&mut self, driver: &str, _fields: Fields) {
-        trim_meta(&mut self.metadata, &[]);
-        self.metadata.annotations = None;
-        if self.driver != driver {
-            self.parameters = BTreeMap::new();
-        }
+        trim_class(&mut self.metadata, &mut self.parameters, self.driver == driver);
     }
 
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}

@@ -29,6 +29,7 @@ mod snapshot;
 mod volume;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1 as core;
@@ -170,6 +171,15 @@ fn trim_meta(meta: &mut Meta, annotations: &[&str]) {
     trim_unread(meta);
     if let Some(held) = &mut meta.annotations {
         held.retain(|key| annotations.contains(&key));
+    }
+}
+
+/// What is kept of a class: of another driver's, not even the parameters.
+fn trim_class(meta: &mut Meta, parameters: &mut BTreeMap<String, String>, is_ours: bool) {
+    trim_meta(meta, &[]);
+    meta.annotations = None;
+    if !is_ours {
+        *parameters = BTreeMap::new();
     }
 }
 

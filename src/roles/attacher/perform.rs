@@ -21,10 +21,10 @@ use super::policy::{Intent, Publish, Step, Unpublish};
 use super::progress::{Answer, Progress, Skip};
 
 /// Why a step ended the attempt.
-type Stop = crate::roles::kit::Stop<InvalidAttachment>;
+pub(super) type Stop = crate::roles::kit::Stop<InvalidAttachment>;
 
 /// What a step may do.
-type Verbs<'a> = Io<'a, String>;
+pub(super) type Verbs<'a> = Io<'a, String>;
 
 /// Does one step.
 pub(super) async fn perform(

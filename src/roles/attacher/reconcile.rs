@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Start, Stop, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling, TermScope};
 
 use super::context::{Context, Objects};
 use super::error::{AttachError, InvalidAttachment};
 use super::failure::Failure;
-use super::perform::perform;
+use super::perform::{Stop, Verbs, perform};
 use super::policy::{Step, next_step};
 use super::progress::{self, Answer, Listed, Progress, Wanted};
 use super::report;
@@ -85,13 +85,7 @@ impl Reconcile for Attachments {
         }
     }
 
-    async fn perform(
-        &self,
-        step: Step,
-        view: &Objects,
-        progress: &Progress,
-        io: &Io<'_, String>,
-    ) -> Result<Answer, Stop<InvalidAttachment>> {
+    async fn perform(&self, step: Step, view: &Objects, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
         perform(&self.0.stores, step, view, progress, io).await
     }
 

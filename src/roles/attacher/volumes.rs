@@ -7,11 +7,17 @@ use tracing::info;
 use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume, patch};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Stop, Telling, TermScope, Written};
+use crate::roles::kit::{self, End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Telling, TermScope, Written};
 
 use super::context::Context;
 use super::error::RELEASE_VOLUME;
 use super::policy::{Rules, is_releasable};
+
+/// Why a step ended the attempt.
+type Stop = kit::Stop<NoReason>;
+
+/// What a step may do.
+type Verbs<'a> = Io<'a, String>;
 
 /// The reconciler of the queue of volumes.
 #[derive(Debug)]
@@ -105,13 +111,7 @@ impl Reconcile for Volumes {
         Next::Do(if view.is_listed { Step::Release } else { Step::List })
     }
 
-    async fn perform(
-        &self,
-        step: Step,
-        view: &View,
-        _: &Progress,
-        io: &Io<'_, String>,
-    ) -> Result<Progress, Stop<NoReason>> {
+    async fn perform(&self, step: Step, view: &View, _: &Progress, io: &Verbs<'_>) -> Result<Progress, Stop> {
         let stores = &self.cx.stores;
         let Step::Release = step else {
             return io.wait_listed(&stores.attachments).await.map(|()| Progress::Waits);

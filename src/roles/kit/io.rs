@@ -193,18 +193,20 @@ impl<'a, K: Key> Io<'a, K> {
         stop
     }
 
+    /// The verb is done, and this is the API's answer.
+    async fn done<T, R: Reason>(&self, answer: Result<T, ApiError>, op: Op) -> Result<T, Stop<R>> {
+        self.is_done().await;
+        Ok(answer.map_err(|error| op.failed(error))?)
+    }
+
     /// Reads an object of which only this answer counts: the kind is not watched, or the watch may be behind.
     pub async fn get<T: Cached, R: Reason>(&self, name: &ObjectName, op: Op) -> Result<Option<T>, Stop<R>> {
-        let found = self.api()?.get_opt::<T>(name).await;
-        self.is_done().await;
-        Ok(found.map_err(|error| op.failed(error))?)
+        self.done(self.api()?.get_opt::<T>(name).await, op).await
     }
 
     /// Creates an object. No cache has it before the watch shows it: until then the role remembers the answer.
     pub async fn create<T: Cached, R: Reason>(&self, name: &ObjectName, body: &Value, op: Op) -> Result<T, Stop<R>> {
-        let created = self.api()?.create::<T>(name, body).await;
-        self.is_done().await;
-        Ok(created.map_err(|error| op.failed(error))?)
+        self.done(self.api()?.create::<T>(name, body).await, op).await
     }
 
     /// The same of a kind that a store watches, in the version in which it does.
@@ -214,16 +216,12 @@ impl<'a, K: Key> Io<'a, K> {
         name: &ObjectName,
         op: Op,
     ) -> Result<Option<T>, Stop<R>> {
-        let found = look_up(self.api()?, store.cache(), name).await;
-        self.is_done().await;
-        Ok(found.map_err(|error| op.failed(error))?)
+        self.done(look_up(self.api()?, store.cache(), name).await, op).await
     }
 
     /// Reads all objects of a kind, of which the store may watch only some.
     pub async fn list<T: Cached, R: Reason>(&self, store: &Store<T>, op: Op) -> Result<Vec<T>, Stop<R>> {
-        let found = self.api_of(store)?.list::<T>(None, None).await;
-        self.is_done().await;
-        Ok(found.map_err(|error| op.failed(error))?)
+        self.done(self.api_of(store)?.list::<T>(None, None).await, op).await
     }
 
     /// Reads from the API's history how an object was in the end that `seen` shows as it was before. `None`: the API no longer says.
@@ -234,9 +232,7 @@ impl<'a, K: Key> Io<'a, K> {
         op: Op,
     ) -> Result<Option<T>, Stop<R>> {
         let since = seen.meta().resource_version.clone().unwrap_or_default();
-        let last = self.api_of(store)?.last_state::<T>(&ObjectName::of(seen), &seen.meta().uid, &since).await;
-        self.is_done().await;
-        Ok(last.map_err(|error| op.failed(error))?)
+        self.done(self.api_of(store)?.last_state::<T>(&ObjectName::of(seen), &seen.meta().uid, &since).await, op).await
     }
 
     /// Reads a Secret.

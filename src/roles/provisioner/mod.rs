@@ -70,11 +70,7 @@ const NAME: &str = "provisioner";
 /// section: [`load`] reports what is wrong with it.
 fn lease(section: &Value) -> LeasePolicy {
     let section: Option<ProvisionerSection> = RoleSection::read(section).ok();
-    if section.is_some_and(|section| section.node_deployment.enabled) {
-        LeasePolicy::None
-    } else {
-        LeasePolicy::Sidecar(names::lease)
-    }
+    LeasePolicy::unless_per_node(section.is_some_and(|section| section.node_deployment.enabled), names::lease)
 }
 
 /// The sandbox's section. Without topology the driver creates volumes anywhere. Capacity objects have no owner, because

@@ -8,8 +8,8 @@
 //! With one daemon per node, another daemon's write is not ours: a claim that it gives back wakes us.
 
 use crate::cluster::{
-    Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
+    Cached, Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim,
+    StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::provisioner::names;
 
@@ -101,30 +101,30 @@ pub fn csi_node_unblocks(change: &Change<CsiNode>, driver: &str) -> bool {
     keys(old) != keys(new) || is_there(old) != is_there(new)
 }
 
-/// Whether clones of a claim should be tried now: something that a clone depends on changed.
-pub fn source_claim_unblocks(change: &Change<PersistentVolumeClaim>) -> bool {
+/// Whether a data source came, went, or is another one by now: by its uid, or by what `differs`.
+fn source_unblocks<T: Cached>(change: &Change<T>, differs: impl Fn(&T, &T) -> bool) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (None, _) | (_, None) => true,
-        (Some(old), Some(new)) => {
-            old.metadata.uid != new.metadata.uid
-                || old.status != new.status
-                || old.spec.volume_name != new.spec.volume_name
-                || old.spec.storage != new.spec.storage
-                || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
-        }
+        (Some(old), Some(new)) => old.meta().uid != new.meta().uid || differs(old, new),
     }
+}
+
+/// Whether clones of a claim should be tried now: something that a clone depends on changed.
+pub fn source_claim_unblocks(change: &Change<PersistentVolumeClaim>) -> bool {
+    source_unblocks(change, |old, new| {
+        old.status != new.status
+            || old.spec.volume_name != new.spec.volume_name
+            || old.spec.storage != new.spec.storage
+            || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+    })
 }
 
 /// Whether restores of a snapshot should be tried now.
 pub fn snapshot_unblocks(change: &Change<VolumeSnapshot>) -> bool {
-    match (change.old.as_deref(), change.new.as_deref()) {
-        (None, _) | (_, None) => true,
-        (Some(old), Some(new)) => {
-            old.metadata.uid != new.metadata.uid
-                || old.status != new.status
-                || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
-        }
-    }
+    source_unblocks(change, |old, new| {
+        old.status != new.status
+            || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+    })
 }
 
 /// Whether restores of the snapshot of a content should be tried now: what they read of the content has changed (snapshotter spec 13).
@@ -134,10 +134,7 @@ pub fn content_unblocks(change: &Change<VolumeSnapshotContent>) -> bool {
         let (handle, mode) = (content.snapshot_handle.clone(), content.source_volume_mode.clone());
         (content.snapshot_ref.clone(), handle, mode, may_change_mode)
     };
-    match (change.old.as_deref(), change.new.as_deref()) {
-        (None, _) | (_, None) => true,
-        (Some(old), Some(new)) => old.metadata.uid != new.metadata.uid || read(old) != read(new),
-    }
+    source_unblocks(change, |old, new| read(old) != read(new))
 }
 
 /// What a change of a volume means for its key in the queue of deletions.

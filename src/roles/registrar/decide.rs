@@ -341,11 +341,10 @@ impl State {
         }
     }
 
-    /// Whether the kubelet has the driver. While it has another socket to ask, or asks again, its last word holds.
-    pub(super) fn is_registered(&self, dialogue: &Dialogue) -> bool {
+    /// Whether the driver is announced, and the kubelet has said nothing against it.
+    fn is_announced(&self) -> bool {
         match self {
-            Self::Registered => true,
-            Self::Announced | Self::Asked | Self::Replaced => matches!(dialogue.verdict, Some((_, Ok(())))),
+            Self::Registered | Self::Announced | Self::Asked | Self::Replaced => true,
             Self::WaitingForDriver(_)
             | Self::NoDirectory
             | Self::NotASocket
@@ -356,19 +355,14 @@ impl State {
         }
     }
 
+    /// Whether the kubelet has the driver. While it has another socket to ask, or asks again, its last word holds.
+    pub(super) fn is_registered(&self, dialogue: &Dialogue) -> bool {
+        matches!(self, Self::Registered) || self.is_announced() && matches!(dialogue.verdict, Some((_, Ok(()))))
+    }
+
     /// Whether the role is ready in this state. Until the kubelet has registered the driver once, only success is.
     pub(super) fn is_ready(&self, was_registered: bool) -> bool {
-        match self {
-            Self::Registered | Self::Replaced => true,
-            Self::Announced | Self::Asked => was_registered,
-            Self::WaitingForDriver(_)
-            | Self::NoDirectory
-            | Self::NotASocket
-            | Self::Failed(_)
-            | Self::NotAsked
-            | Self::NotAnswered
-            | Self::Refused(_) => false,
-        }
+        matches!(self, Self::Registered | Self::Replaced) || self.is_announced() && was_registered
     }
 }
 

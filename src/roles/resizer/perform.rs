@@ -21,10 +21,10 @@ use super::waiting::infeasible_text;
 use super::writes;
 
 /// Why a step ended the attempt.
-type Stop = crate::roles::kit::Stop<InvalidChange>;
+pub(super) type Stop = crate::roles::kit::Stop<InvalidChange>;
 
 /// What a step may do.
-type Verbs<'a> = Io<'a, WorkKey>;
+pub(super) type Verbs<'a> = Io<'a, WorkKey>;
 
 /// Between two looks for the other change.
 const LOOK: Duration = Duration::from_millis(5);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Start, Stop, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling, TermScope};
 
 use super::context::Context;
 use super::error::{ChangeError, InvalidChange, Wait};
 use super::job::WorkKey;
-use super::perform::perform;
+use super::perform::{Stop, Verbs, perform};
 use super::policy::next_step;
 use super::progress::{self, Answer, Progress};
 use super::report;
@@ -82,13 +82,7 @@ impl Reconcile for Changes {
         memory.intends(step);
     }
 
-    async fn perform(
-        &self,
-        step: Step,
-        view: &View,
-        progress: &Progress,
-        io: &Io<'_, WorkKey>,
-    ) -> Result<Answer, Stop<InvalidChange>> {
+    async fn perform(&self, step: Step, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
         perform(&self.0, step, view, progress, io).await
     }
 

@@ -76,11 +76,7 @@ const NAME: &str = "snapshotter";
 /// Where each node has a daemon of its own, none of them leads. A section that cannot be read is [`load`]'s to tell of.
 fn lease(section: &Value) -> LeasePolicy {
     let section: Option<SnapshotterSection> = RoleSection::read(section).ok();
-    if section.is_some_and(|section| section.node_deployment.enabled) {
-        LeasePolicy::None
-    } else {
-        LeasePolicy::Sidecar(names::lease)
-    }
+    LeasePolicy::unless_per_node(section.is_some_and(|section| section.node_deployment.enabled), names::lease)
 }
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {

@@ -1,7 +1,7 @@
 //! The observations of the demo: each one reads the API, and the driver if possible.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, VolumeAttachment};
 use kube::ResourceExt as _;
 
@@ -100,14 +100,24 @@ impl Demo<'_> {
         .await
     }
 
+    /// Waits until the status of a claim is as wanted.
+    async fn observe_status(
+        &mut self,
+        claim: &str,
+        what: &str,
+        look: impl Fn(PersistentVolumeClaimStatus) -> Seen<()>,
+    ) -> Result<(), NotObserved> {
+        let api = self.api.clone();
+        self.observe(what, async || match api.get::<PersistentVolumeClaim>("default", claim) {
+            Ok(found) => look(found.status.unwrap_or_default()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+        .await
+    }
+
     /// Waits until a claim has a size, and no step of the expansion is left.
     pub(super) async fn see_size(&mut self, claim: &str, size: &str) -> Result<(), NotObserved> {
-        let api = self.api.clone();
-        self.observe(&format!("claim {claim} has {size}"), async || {
-            let status = match api.get::<PersistentVolumeClaim>("default", claim) {
-                Ok(found) => found.status.unwrap_or_default(),
-                Err(error) => return Seen::NotYet(error.to_string()),
-            };
+        self.observe_status(claim, &format!("claim {claim} has {size}"), |status| {
             let has = status.capacity.and_then(|capacity| capacity.get("storage").map(|has| has.0.clone()));
             match (has, status.allocated_resource_statuses) {
                 (Some(has), None) if has == size => Seen::Yes(()),
@@ -119,12 +129,7 @@ impl Demo<'_> {
 
     /// Waits until a claim's volume has the attributes of a class.
     pub(super) async fn see_attributes(&mut self, claim: &str, class: &str) -> Result<(), NotObserved> {
-        let api = self.api.clone();
-        self.observe(&format!("claim {claim} has the class {class}"), async || {
-            let status = match api.get::<PersistentVolumeClaim>("default", claim) {
-                Ok(found) => found.status.unwrap_or_default(),
-                Err(error) => return Seen::NotYet(error.to_string()),
-            };
+        self.observe_status(claim, &format!("claim {claim} has the class {class}"), |status| {
             match (status.current_volume_attributes_class_name, status.modify_volume_status) {
                 (Some(has), None) if has == class => Seen::Yes(()),
                 (_, Some(modify)) => Seen::NotYet(modify.status),

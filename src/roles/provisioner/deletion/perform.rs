@@ -18,10 +18,10 @@ use super::policy::{LONG_IN_QUEUE, Step, View};
 use super::progress::{Answer, Progress};
 
 /// Why a step ended the attempt.
-type Stop = crate::roles::kit::Stop<DeleteReason>;
+pub(super) type Stop = crate::roles::kit::Stop<DeleteReason>;
 
 /// What a step may do.
-type Verbs<'a> = Io<'a, String>;
+pub(super) type Verbs<'a> = Io<'a, String>;
 
 /// Does one step.
 pub(super) async fn perform(

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{End, Io, Memory, Reconcile, Run, Start, Stop, Telling, TermScope};
+use crate::roles::kit::{End, Memory, Reconcile, Run, Start, Telling, TermScope};
 use crate::roles::provisioner::class::csi_class;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, for_deletion};
 
 use super::error::DeleteReason;
-use super::perform::perform;
+use super::perform::{Stop, Verbs, perform};
 use super::policy::{Keeper, Past, Step, View, handle_of, keeps, next_step};
 use super::progress::{self, Answer, Progress};
 use super::report;
@@ -102,13 +102,7 @@ impl Reconcile for Deletions {
         memory.waits = None;
     }
 
-    async fn perform(
-        &self,
-        step: Step,
-        view: &View,
-        progress: &Progress,
-        io: &Io<'_, String>,
-    ) -> Result<Answer, Stop<DeleteReason>> {
+    async fn perform(&self, step: Step, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
         perform(&self.0, step, view, progress, io).await
     }
 

@@ -12,7 +12,7 @@ use crate::cluster::{
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
-    Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Store, Telling, TermScope, Written,
+    self, Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling, TermScope, Written,
 };
 use crate::roles::provisioner::context::Context;
 
@@ -27,6 +27,12 @@ const FIND: Op = Op("cannot read the data source");
 const FIND_DRIVER: Op = Op("cannot read the volume or the content behind the data source");
 /// Removes our finalizer from the source.
 const RELEASE: Op = Op("cannot remove the protection finalizer from the data source");
+
+/// Why a step ended the attempt.
+type Stop = kit::Stop<NoReason>;
+
+/// What a step may do.
+type Verbs<'a> = Io<'a, SourceKey>;
 
 /// The reconciler of the queue of data sources.
 #[derive(Debug)]
@@ -90,13 +96,7 @@ impl Reconcile for Sources {
         !matches!(progress.read, Read::NotYet)
     }
 
-    async fn perform(
-        &self,
-        step: Step,
-        view: &View,
-        _: &Progress,
-        io: &Io<'_, SourceKey>,
-    ) -> Result<Answer, Stop<NoReason>> {
+    async fn perform(&self, step: Step, view: &View, _: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
         let (key, sources) = (&view.key, &self.cx.sources);
         match step {
             Step::Find => self.find(key, io).await.map(Answer::Read),
@@ -154,7 +154,7 @@ impl Sources {
         volume.served_by() == Some(self.cx.scope.driver_name.as_str())
     }
 
-    async fn find(&self, key: &SourceKey, io: &Io<'_, SourceKey>) -> Result<Read, Stop<NoReason>> {
+    async fn find(&self, key: &SourceKey, io: &Verbs<'_>) -> Result<Read, Stop> {
         let found = match key.kind {
             SourceKind::Claim => io.get(&key.name, FIND).await.map(|it| it.map(Arc::new).map(SourceObject::Claim)),
             SourceKind::Snapshot => {
@@ -172,12 +172,7 @@ impl Sources {
     }
 
     /// What is bound and gone keeps nobody else's finalizer.
-    async fn find_driver(
-        &self,
-        kind: SourceKind,
-        bound: ObjectName,
-        io: &Io<'_, SourceKey>,
-    ) -> Result<Bound, Stop<NoReason>> {
+    async fn find_driver(&self, kind: SourceKind, bound: ObjectName, io: &Verbs<'_>) -> Result<Bound, Stop> {
         let is_ours = match kind {
             SourceKind::Claim => {
                 let volume = io.get::<PersistentVolume, _>(&bound, FIND_DRIVER).await?;
@@ -192,12 +187,7 @@ impl Sources {
     }
 }
 
-async fn release<K: Cached>(
-    store: &Store<K>,
-    source: &K,
-    kind: SourceKind,
-    io: &Io<'_, SourceKey>,
-) -> Result<Answer, Stop<NoReason>> {
+async fn release<K: Cached>(store: &Store<K>, source: &K, kind: SourceKind, io: &Verbs<'_>) -> Result<Answer, Stop> {
     let Some(patch) = patch::remove_finalizer(source.meta(), kind.finalizer()) else { return Ok(Answer::Nothing) };
     Ok(match io.write(store, source, (Part::Object, &patch), RELEASE).await? {
         Written::Kept | Written::Ended => Answer::Released,

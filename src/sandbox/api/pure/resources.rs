@@ -32,19 +32,11 @@ pub struct Resource {
     pub optional: bool,
 }
 
-/// The verbs for stored objects of installed kinds.
-const INSTALLED: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// The verbs for stored objects.
-const STORED: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Namespaces can't be deleted all at once.
-const NAMESPACES: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
-/// A question that is answered and not stored.
-const QUESTION: &[&str] = &["create"];
 /// The verbs for a `/status` subresource.
 pub const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 macro_rules! resource {
-    ($group:literal $version:literal $kind:literal $plural:literal $singular:literal $short:expr, $scope:ident, $status:ident, $verbs:expr) => {
+    ($group:literal $version:literal $kind:literal $plural:literal $singular:literal $short:expr, $scope:ident, $status:ident, $life:ident) => {
         Resource {
             group: $group,
             version: $version,
@@ -56,8 +48,8 @@ macro_rules! resource {
             categories: &[],
             namespaced: matches!(Scope::$scope, Scope::Namespaced),
             has_status: matches!(Status::$status, Status::Apart),
-            verbs: $verbs,
-            optional: false,
+            verbs: Life::$life.verbs(),
+            optional: matches!(Life::$life, Life::Installed),
         }
     };
 }
@@ -72,96 +64,74 @@ enum Status {
     None,
 }
 
+/// What becomes of objects.
+enum Life {
+    /// They are stored.
+    Stored,
+    /// They are stored, where somebody has installed the kind's definition.
+    Installed,
+    /// They are stored, and cannot be deleted all at once.
+    Namespace,
+    /// A question is answered and not stored.
+    Question,
+}
+
+impl Life {
+    /// The verbs, in discovery's order.
+    const fn verbs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Stored => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+            Self::Installed => &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+            Self::Namespace => &["create", "delete", "get", "list", "patch", "update", "watch"],
+            Self::Question => &["create"],
+        }
+    }
+}
+
+/// A kind that `kubectl get all` shows.
+const fn in_all(resource: &Resource) -> Resource {
+    Resource { categories: &["all"], ..*resource }
+}
+
 /// Every kind, by group and then by name, as discovery sorts them.
 pub const RESOURCES: &[Resource] = &[
-    resource!("" "v1" "ConfigMap" "configmaps" "configmap" &["cm"], Namespaced, None, STORED),
-    resource!("" "v1" "Event" "events" "event" &["ev"], Namespaced, None, STORED),
-    resource!("" "v1" "Namespace" "namespaces" "namespace" &["ns"], Cluster, Apart, NAMESPACES),
-    resource!("" "v1" "Node" "nodes" "node" &["no"], Cluster, Apart, STORED),
-    resource!("" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" &["pvc"], Namespaced, Apart, STORED),
-    resource!("" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" &["pv"], Cluster, Apart, STORED),
-    Resource { categories: &["all"], ..resource!("" "v1" "Pod" "pods" "pod" &["po"], Namespaced, Apart, STORED) },
-    resource!("" "v1" "ResourceQuota" "resourcequotas" "resourcequota" &["quota"], Namespaced, Apart, STORED),
-    resource!("" "v1" "Secret" "secrets" "secret" &[], Namespaced, None, STORED),
-    resource!("" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" &["sa"], Namespaced, None, STORED),
-    Resource {
-        categories: &["all"],
-        ..resource!("apps" "v1" "DaemonSet" "daemonsets" "daemonset" &["ds"], Namespaced, Apart, STORED)
-    },
-    Resource {
-        categories: &["all"],
-        ..resource!("apps" "v1" "Deployment" "deployments" "deployment" &["deploy"], Namespaced, Apart, STORED)
-    },
-    Resource {
-        categories: &["all"],
-        ..resource!("apps" "v1" "ReplicaSet" "replicasets" "replicaset" &["rs"], Namespaced, Apart, STORED)
-    },
-    Resource {
-        categories: &["all"],
-        ..resource!("apps" "v1" "StatefulSet" "statefulsets" "statefulset" &["sts"], Namespaced, Apart, STORED)
-    },
-    resource!("authentication.k8s.io" "v1" "SelfSubjectReview" "selfsubjectreviews" "selfsubjectreview" &[], Cluster, None, QUESTION),
-    resource!("authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview" &[], Cluster, None, QUESTION),
-    resource!("authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview" &[], Cluster, None, QUESTION),
-    resource!("coordination.k8s.io" "v1" "Lease" "leases" "lease" &[], Namespaced, None, STORED),
-    Resource {
-        optional: true,
-        ..resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &["vsclass", "vsclasses"], Cluster, None, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &["vsc", "vscs"], Cluster, Apart, INSTALLED)
-    },
-    Resource {
-        optional: true,
-        ..resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &["vs"], Namespaced, Apart, INSTALLED)
-    },
-    resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, STORED),
-    resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, STORED),
-    resource!("storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity" &[], Namespaced, None, STORED),
-    resource!("storage.k8s.io" "v1" "StorageClass" "storageclasses" "storageclass" &["sc"], Cluster, None, STORED),
-    resource!("storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" "volumeattachment" &[], Cluster, Apart, STORED),
-    resource!("storage.k8s.io" "v1" "VolumeAttributesClass" "volumeattributesclasses" "volumeattributesclass" &["vac"], Cluster, None, STORED),
+    resource!("" "v1" "ConfigMap" "configmaps" "configmap" &["cm"], Namespaced, None, Stored),
+    resource!("" "v1" "Event" "events" "event" &["ev"], Namespaced, None, Stored),
+    resource!("" "v1" "Namespace" "namespaces" "namespace" &["ns"], Cluster, Apart, Namespace),
+    resource!("" "v1" "Node" "nodes" "node" &["no"], Cluster, Apart, Stored),
+    resource!("" "v1" "PersistentVolumeClaim" "persistentvolumeclaims" "persistentvolumeclaim" &["pvc"], Namespaced, Apart, Stored),
+    resource!("" "v1" "PersistentVolume" "persistentvolumes" "persistentvolume" &["pv"], Cluster, Apart, Stored),
+    in_all(&resource!("" "v1" "Pod" "pods" "pod" &["po"], Namespaced, Apart, Stored)),
+    resource!("" "v1" "ResourceQuota" "resourcequotas" "resourcequota" &["quota"], Namespaced, Apart, Stored),
+    resource!("" "v1" "Secret" "secrets" "secret" &[], Namespaced, None, Stored),
+    resource!("" "v1" "ServiceAccount" "serviceaccounts" "serviceaccount" &["sa"], Namespaced, None, Stored),
+    in_all(&resource!("apps" "v1" "DaemonSet" "daemonsets" "daemonset" &["ds"], Namespaced, Apart, Stored)),
+    in_all(&resource!("apps" "v1" "Deployment" "deployments" "deployment" &["deploy"], Namespaced, Apart, Stored)),
+    in_all(&resource!("apps" "v1" "ReplicaSet" "replicasets" "replicaset" &["rs"], Namespaced, Apart, Stored)),
+    in_all(&resource!("apps" "v1" "StatefulSet" "statefulsets" "statefulset" &["sts"], Namespaced, Apart, Stored)),
+    resource!("authentication.k8s.io" "v1" "SelfSubjectReview" "selfsubjectreviews" "selfsubjectreview" &[], Cluster, None, Question),
+    resource!("authorization.k8s.io" "v1" "SelfSubjectAccessReview" "selfsubjectaccessreviews" "selfsubjectaccessreview" &[], Cluster, None, Question),
+    resource!("authorization.k8s.io" "v1" "SelfSubjectRulesReview" "selfsubjectrulesreviews" "selfsubjectrulesreview" &[], Cluster, None, Question),
+    resource!("coordination.k8s.io" "v1" "Lease" "leases" "lease" &[], Namespaced, None, Stored),
+    resource!("gateway.networking.k8s.io" "v1beta1" "ReferenceGrant" "referencegrants" "referencegrant" &[], Namespaced, None, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta1" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotClass" "volumegroupsnapshotclasses" "volumegroupsnapshotclass" &["vgsclass", "vgsclasses"], Cluster, None, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshotContent" "volumegroupsnapshotcontents" "volumegroupsnapshotcontent" &["vgsc", "vgscs"], Cluster, Apart, Installed),
+    resource!("groupsnapshot.storage.k8s.io" "v1beta2" "VolumeGroupSnapshot" "volumegroupsnapshots" "volumegroupsnapshot" &["vgs"], Namespaced, Apart, Installed),
+    resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotClass" "volumesnapshotclasses" "volumesnapshotclass" &["vsclass", "vsclasses"], Cluster, None, Installed),
+    resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshotContent" "volumesnapshotcontents" "volumesnapshotcontent" &["vsc", "vscs"], Cluster, Apart, Installed),
+    resource!("snapshot.storage.k8s.io" "v1" "VolumeSnapshot" "volumesnapshots" "volumesnapshot" &["vs"], Namespaced, Apart, Installed),
+    resource!("storage.k8s.io" "v1" "CSIDriver" "csidrivers" "csidriver" &[], Cluster, None, Stored),
+    resource!("storage.k8s.io" "v1" "CSINode" "csinodes" "csinode" &[], Cluster, None, Stored),
+    resource!("storage.k8s.io" "v1" "CSIStorageCapacity" "csistoragecapacities" "csistoragecapacity" &[], Namespaced, None, Stored),
+    resource!("storage.k8s.io" "v1" "StorageClass" "storageclasses" "storageclass" &["sc"], Cluster, None, Stored),
+    resource!("storage.k8s.io" "v1" "VolumeAttachment" "volumeattachments" "volumeattachment" &[], Cluster, Apart, Stored),
+    resource!("storage.k8s.io" "v1" "VolumeAttributesClass" "volumeattributesclasses" "volumeattributesclass" &["vac"], Cluster, None, Stored),
 ];
 
 impl Resource {

@@ -4,7 +4,7 @@ use crate::roles::snapshotter::content::record::{
     Asked, Content, InvalidSnapshot, Operation, Wait, facts, request::plan, writes,
 };
 
-use super::look_up::LookUp;
+use super::look_up::{self, LookUp};
 use super::view::{Refusal, Step, View};
 
 /// Rows 6 and 10: the content has no handle. What can fail without the driver comes before the mark, so that it leaves none.
@@ -55,15 +55,9 @@ pub(in super::super) fn name_taken<K: Content>(name: &str, other: &str) -> Inval
 
 /// Row 10: the snapshot is cut and not ready. Nothing is marked any more: a deletion has its handle.
 pub(super) fn ready_check<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal> {
-    // The answer was recorded. A mark would hold up the deletion as long as the looks fail.
-    if facts::has_mark(view.content) {
-        return Ok(Step::Unmark { keep_intent: true });
-    }
-    if view.progress.found.is_some() {
-        return Ok(Step::Wait(Wait::NotReady));
-    }
-    if let Some(left) = view.known.pause_left {
-        return Ok(Step::Wait(Wait::NotDue(left)));
+    // The answer was recorded.
+    if let Some(before) = look_up::before(view, true) {
+        return Ok(before);
     }
     if let Some(pause) = view.progress.gives_way {
         return Ok(Step::GiveWay(pause));

@@ -17,17 +17,19 @@ pub trait LookUp: Content {
 
 /// Row 8.
 pub(super) fn step<K: LookUp>(view: &View<'_, K>) -> Result<Step, Refusal> {
-    // A content with a handle waits for no call that takes a snapshot. Its mark would delay the deletion as long as the looks fail.
+    // A content with a handle waits for no call that takes a snapshot.
+    before(view, false).map_or_else(|| K::ask(view), Ok)
+}
+
+/// What comes before the next look, if it is not due. The mark goes first: it would hold up the deletion as long as the looks fail.
+pub(super) fn before<K: Content>(view: &View<'_, K>, keep_intent: bool) -> Option<Step> {
     if facts::has_mark(view.content) {
-        return Ok(Step::Unmark { keep_intent: false });
+        return Some(Step::Unmark { keep_intent });
     }
     if view.progress.found.is_some() {
-        return Ok(Step::Wait(Wait::NotReady));
+        return Some(Step::Wait(Wait::NotReady));
     }
-    if let Some(left) = view.known.pause_left {
-        return Ok(Step::Wait(Wait::NotDue(left)));
-    }
-    K::ask(view)
+    view.known.pause_left.map(|left| Step::Wait(Wait::NotDue(left)))
 }
 
 /// Reads from the parameters of a class where the secret of a look-up is, for the name of a content.
