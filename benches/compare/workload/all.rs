@@ -17,10 +17,6 @@ impl Workload for All {
         "all"
     }
 
-    fn prefix(&self) -> &'static str {
-        "all-"
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         &["csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"]
     }

@@ -6,7 +6,7 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
-use super::{Moment, Placed, Reading, There, Undo, Workload};
+use super::{Placed, Reading, There, Undo, Workload, life};
 use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
@@ -22,9 +22,9 @@ impl Workload for Attach {
         "attach"
     }
 
-    fn prefix(&self) -> &'static str {
+    fn prefix(&self) -> String {
         // The first workload that there was: its scenarios have the plain names.
-        ""
+        String::new()
     }
 
     fn sidecars(&self) -> &'static [&'static str] {
@@ -45,20 +45,7 @@ impl Workload for Attach {
     }
 
     fn reading(&self) -> Reading {
-        |object, is_gone| {
-            let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
-            let mut moments = vec![Moment::Begun];
-            if object["status"]["attached"] == true && !is_deleted && !is_gone {
-                moments.push(Moment::Done);
-            }
-            if is_deleted || is_gone {
-                moments.push(Moment::Deleted);
-            }
-            if is_gone {
-                moments.push(Moment::Gone);
-            }
-            (object["metadata"]["name"].as_str().unwrap().to_owned(), moments)
-        }
+        |object, is_gone| life(object, object["status"]["attached"] == true, is_gone)
     }
 
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
@@ -134,11 +121,6 @@ impl Workload for Attach {
 
     fn methods(&self) -> [Method; 2] {
         [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume]
-    }
-
-    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
-        let handles: Vec<String> = numbers.map(support::handle).collect();
-        driver.seed(handles.iter().map(String::as_str));
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {

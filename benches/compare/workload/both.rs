@@ -20,10 +20,6 @@ impl Workload for Both {
         "both"
     }
 
-    fn prefix(&self) -> &'static str {
-        "both-"
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         &["csi-attacher", "csi-provisioner"]
     }

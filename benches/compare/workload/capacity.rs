@@ -57,10 +57,6 @@ impl Workload for Capacity {
         "capacity"
     }
 
-    fn prefix(&self) -> &'static str {
-        "capacity-"
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         Provision.sidecars()
     }

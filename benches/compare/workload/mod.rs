@@ -23,6 +23,7 @@ pub(crate) use resize::Resize;
 pub(crate) use snapshot::Snapshot;
 
 use crate::arguments::Arguments;
+use crate::support;
 use crate::write::{Placed, Write, Writes};
 
 /// What the bench itself puts there, in the place of users and of controllers.
@@ -64,6 +65,22 @@ pub(crate) enum Moment {
 /// What an event says: of which object, by its name, and what. The flag: it was the event of a deletion.
 pub(crate) type Reading = fn(&Value, bool) -> (String, Vec<Moment>);
 
+/// What an event says of an object that is wanted until it is deleted.
+fn life(object: &Value, is_done: bool, has_ended: bool) -> (String, Vec<Moment>) {
+    let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
+    let mut moments = vec![Moment::Begun];
+    if is_done && !is_deleted && !has_ended {
+        moments.push(Moment::Done);
+    }
+    if is_deleted || has_ended {
+        moments.push(Moment::Deleted);
+    }
+    if has_ended {
+        moments.push(Moment::Gone);
+    }
+    (object["metadata"]["name"].as_str().unwrap().to_owned(), moments)
+}
+
 /// A request to have something undone.
 pub(crate) enum Undo {
     /// An object is deleted.
@@ -77,7 +94,9 @@ pub(crate) trait Workload: Send + Sync {
     /// What it is called on the command line.
     fn name(&self) -> &'static str;
     /// What its scenarios' names begin with.
-    fn prefix(&self) -> &'static str;
+    fn prefix(&self) -> String {
+        format!("{}-", self.name())
+    }
     /// The sidecars whose work it is.
     fn sidecars(&self) -> &'static [&'static str];
     /// Whether it is about telling the scheduler how much room there is.
@@ -151,7 +170,10 @@ pub(crate) trait Workload: Send + Sync {
     /// The RPCs that do and undo it.
     fn methods(&self) -> [Method; 2];
     /// What the driver has to know before.
-    fn seed(&self, driver: &Driver, numbers: Range<usize>);
+    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
+        let handles: Vec<String> = numbers.map(support::handle).collect();
+        driver.seed(handles.iter().map(String::as_str));
+    }
     /// What it would know if all of these were done.
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>);
 }

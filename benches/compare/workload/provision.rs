@@ -64,10 +64,6 @@ impl Workload for Provision {
         "provision"
     }
 
-    fn prefix(&self) -> &'static str {
-        "provision-"
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         &["csi-provisioner"]
     }

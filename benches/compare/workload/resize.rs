@@ -61,10 +61,6 @@ impl Workload for Resize {
         "resize"
     }
 
-    fn prefix(&self) -> &'static str {
-        "resize-"
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         &["csi-resizer"]
     }
@@ -183,11 +179,6 @@ impl Workload for Resize {
 
     fn methods(&self) -> [Method; 2] {
         [Method::ControllerExpandVolume, Method::ControllerModifyVolume]
-    }
-
-    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
-        let handles: Vec<String> = numbers.map(support::handle).collect();
-        driver.seed(handles.iter().map(String::as_str));
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {

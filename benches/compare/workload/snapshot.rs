@@ -10,7 +10,7 @@ use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
-use super::{Moment, Placed, Reading, There, Undo, Workload};
+use super::{Placed, Reading, There, Undo, Workload, life};
 use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
@@ -69,10 +69,6 @@ impl Workload for Snapshot {
         if self.polls == 0 { "snapshot" } else { "polled-snapshot" }
     }
 
-    fn prefix(&self) -> &'static str {
-        if self.polls == 0 { "snapshot-" } else { "polled-snapshot-" }
-    }
-
     fn sidecars(&self) -> &'static [&'static str] {
         &["csi-snapshotter"]
     }
@@ -103,20 +99,7 @@ impl Workload for Snapshot {
     }
 
     fn reading(&self) -> Reading {
-        |content, is_gone| {
-            let is_deleted = !content["metadata"]["deletionTimestamp"].is_null();
-            let mut moments = vec![Moment::Begun];
-            if content["status"]["readyToUse"] == true && !is_deleted && !is_gone {
-                moments.push(Moment::Done);
-            }
-            if is_deleted || is_gone {
-                moments.push(Moment::Deleted);
-            }
-            if is_gone {
-                moments.push(Moment::Gone);
-            }
-            (content["metadata"]["name"].as_str().unwrap().to_owned(), moments)
-        }
+        |content, is_gone| life(content, content["status"]["readyToUse"] == true, is_gone)
     }
 
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
@@ -177,11 +160,6 @@ impl Workload for Snapshot {
 
     fn methods(&self) -> [Method; 2] {
         [Method::CreateSnapshot, Method::DeleteSnapshot]
-    }
-
-    fn seed(&self, driver: &Driver, numbers: Range<usize>) {
-        let handles: Vec<String> = numbers.map(support::handle).collect();
-        driver.seed(handles.iter().map(String::as_str));
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {
