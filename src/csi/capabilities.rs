@@ -95,6 +95,26 @@ impl Capabilities {
         self.has(ControllerRpc::SingleNodeMultiWriter)
     }
 
+    /// Whether the driver can be asked for one volume.
+    pub fn get_volume(&self) -> bool {
+        self.has(ControllerRpc::GetVolume)
+    }
+
+    /// Whether the driver, of CSI 1.12 or before, says of a volume whether something is wrong with it.
+    pub fn volume_condition(&self) -> bool {
+        self.has(ControllerRpc::VolumeCondition)
+    }
+
+    /// Whether the driver, of CSI 1.13 or later, can be asked for the health of one volume.
+    pub fn get_volume_health(&self) -> bool {
+        self.has(ControllerRpc::GetVolumeHealth)
+    }
+
+    /// Whether the driver, of CSI 1.13 or later, lists the volumes whose health is not good.
+    pub fn list_volume_health(&self) -> bool {
+        self.has(ControllerRpc::ListVolumeHealth)
+    }
+
     /// Whether the driver creates and deletes volumes.
     pub fn create_delete_volume(&self) -> bool {
         self.has(ControllerRpc::CreateDeleteVolume)
@@ -208,7 +228,7 @@ mod tests {
     #[test]
     fn each_question_looks_at_its_own_capability() {
         type Question = fn(&Capabilities) -> bool;
-        let questions: [(ControllerRpc, Question); 12] = [
+        let questions: [(ControllerRpc, Question); 16] = [
             (ControllerRpc::PublishUnpublishVolume, Capabilities::publish_unpublish),
             (ControllerRpc::PublishReadonly, Capabilities::publish_readonly),
             (ControllerRpc::ListVolumes, Capabilities::list_volumes),
@@ -221,6 +241,10 @@ mod tests {
             (ControllerRpc::CreateDeleteSnapshot, Capabilities::create_delete_snapshot),
             (ControllerRpc::ListSnapshots, Capabilities::list_snapshots),
             (ControllerRpc::GetSnapshot, Capabilities::get_snapshot),
+            (ControllerRpc::GetVolume, Capabilities::get_volume),
+            (ControllerRpc::VolumeCondition, Capabilities::volume_condition),
+            (ControllerRpc::GetVolumeHealth, Capabilities::get_volume_health),
+            (ControllerRpc::ListVolumeHealth, Capabilities::list_volume_health),
         ];
         for (offered, _) in questions {
             let capabilities = Capabilities::from_responses(&plugin(&[1], &[]), Some(&controller(&[offered as i32])));

@@ -66,6 +66,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(28, "a size and a class of one claim hold the lock of their volume together"),
             Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
             Growth(4, "the two calls of volume health of CSI 1.13"),
+            Growth(12, "what a driver can tell of the health of volumes"),
         ],
     ),
     (
@@ -201,6 +202,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(4, "the demo's CSIDriver is there before the daemon"),
             Growth(13, "the demo driver refuses the calls of CSI 1.13 that it does not have"),
             Growth(41, "what a type declares is judged last and in other words, as in Kubernetes 1.37"),
+            Growth(102, "the demo driver tells the health of its volumes, which turn unhealthy and back"),
         ],
     ),
     ("telemetry", 1539, &[Growth(2, "what of the CSIDriver object does not fit is counted")]),

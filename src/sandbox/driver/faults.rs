@@ -172,7 +172,7 @@ pub enum Lie {
     EmptyName,
     /// The capabilities hold numbers that no one knows, and entries without a type.
     BogusCapabilities,
-    /// `ListVolumes` leaves out these volumes.
+    /// `ListVolumes` and `ControllerListVolumeHealth` leave out these volumes.
     OmitVolumes(BTreeSet<String>),
     /// `ListVolumes` names no node.
     OmitNodes,
@@ -182,9 +182,9 @@ pub enum Lie {
     EntryWithoutStatus,
     /// `ListVolumes` has each entry twice, the second time published nowhere.
     DuplicateEntries,
-    /// `ListVolumes` and `ListSnapshots` never end: each page points to the first one.
+    /// `ListVolumes`, `ControllerListVolumeHealth` and `ListSnapshots` never end: each page points to the first one.
     TokenLoop,
-    /// `CreateVolume` answers without a volume.
+    /// `CreateVolume` answers without a volume, `ControllerGetVolumeHealth` without its health.
     NoVolume,
     /// `CreateVolume` answers with a volume without an ID.
     EmptyVolumeId,
@@ -227,6 +227,8 @@ pub enum Lie {
     OmitMembers,
     /// `GetCapacity` answers this many bytes.
     Capacity(i64),
+    /// `ControllerGetVolumeHealth` answers for the volume of this ID.
+    HealthOf(String),
     /// The answer is this many bytes larger.
     Huge(usize),
 }

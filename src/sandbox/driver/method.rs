@@ -25,6 +25,8 @@ pub enum Method {
     GetSnapshot,
     ControllerExpandVolume,
     ControllerGetVolume,
+    ControllerListVolumeHealth,
+    ControllerGetVolumeHealth,
     ControllerModifyVolume,
     GroupControllerGetCapabilities,
     CreateVolumeGroupSnapshot,

@@ -8,7 +8,7 @@
 //!
 //! - The [`Driver`] is the storage backend and the memory; the [`Server`] is the process in front of it. A restart cuts every
 //!   connection and keeps the state, the calls and the faults.
-//! - Decisions are in pure files (`state`, `volumes`, `pools`, `snapshots`, `groups`, `node`, `validate`); a call's path is in `answer`.
+//! - Decisions are in pure files (`state`, `volumes`, `health`, `pools`, `snapshots`, `groups`, `node`, `validate`); a call's path is in `answer`.
 //! - With a [`Profile::storage`] the volumes are folders and files, which the node service mounts: `steps` says what has to be done
 //!   (pure), `storage` does it. Then several processes are one driver: a controller's, and one on each node.
 //! - Everything that goes wrong is data ([`Fault`], [`Chance`]) and happens in the same way for the same calls.
@@ -21,6 +21,7 @@ mod answer;
 mod calls;
 mod faults;
 mod groups;
+mod health;
 mod lies;
 mod message;
 mod method;
@@ -168,6 +169,12 @@ impl Driver {
     /// Sets whether a snapshot is ready to use, whatever the profile says. Returns whether the snapshot exists.
     pub fn finish_snapshot(&self, id: &str, ready: bool) -> bool {
         self.change_state(|state| state.snapshot_mut(id).map(|it| it.ready = Some(ready)).is_some())
+    }
+
+    /// Changes what is wrong with a volume: each with its kind's number in the specification, its reason, and its words for people.
+    /// Nothing: the volume is healthy again. Returns whether the volume exists.
+    pub fn set_health<'a>(&self, volume: &str, wrong: impl IntoIterator<Item = (i32, &'a str, &'a str)>) -> bool {
+        self.change_state(|state| state.set_health(volume, wrong))
     }
 
     /// A copy of everything that the backend holds.

@@ -194,6 +194,14 @@ impl Profile {
         self
     }
 
+    /// The same driver as one of CSI 1.13: it lists volumes whose health is not good, and can be asked for the health of one.
+    #[must_use]
+    pub fn with_volume_health(mut self) -> Self {
+        self.controller.remove(&(Rpc::VolumeCondition as i32));
+        self.controller.extend([Rpc::GetVolumeHealth as i32, Rpc::ListVolumeHealth as i32]);
+        self
+    }
+
     /// Whether the controller has `capability`.
     pub fn has(&self, capability: Rpc) -> bool {
         self.controller.contains(&(capability as i32))

@@ -13,13 +13,14 @@ use crate::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansi
 use crate::proto::volume_content_source::Type as Source;
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
-    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
-    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
-    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeGroupSnapshotRequest,
-    CreateVolumeGroupSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteSnapshotRequest,
-    DeleteSnapshotResponse, DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,
+    ControllerListVolumeHealthResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerServiceCapability,
+    ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse,
+    CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse, CreateVolumeRequest, CreateVolumeResponse,
+    DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotResponse,
+    DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
     GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest,
     GetSnapshotResponse, GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
     GroupControllerGetCapabilitiesRequest, GroupControllerGetCapabilitiesResponse, GroupControllerServiceCapability,
@@ -278,6 +279,23 @@ rpc! { ControllerGetVolume: ControllerGetVolumeRequest => ControllerGetVolumeRes
 |this, state, profile, _now| state.get_volume(profile, this);
     fn volume(&self) -> Option<&str> {
         Some(&self.volume_id)
+    }
+}
+
+rpc! { ControllerListVolumeHealth: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse =
+|this, state, profile, _now| state.list_volume_health(profile, this);
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+}
+
+rpc! { ControllerGetVolumeHealth: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse =
+|this, state, profile, _now| state.get_volume_health(profile, this);
+    fn volume(&self) -> Option<&str> {
+        Some(&self.volume_id)
+    }
+    fn has_secrets(&self) -> bool {
+        !self.secrets.is_empty()
     }
 }
 

@@ -97,8 +97,8 @@ service! { Controller:
     controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
     controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
     controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
-    ! controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse;
-    ! controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse;
+    controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse;
+    controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse;
 }
 
 service! { GroupController:

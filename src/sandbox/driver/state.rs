@@ -1,6 +1,6 @@
 //! The state of the storage backend, and the nodes of published volumes. Pure: every decision of publish and unpublish.
 //!
-//! The other operations on volumes are in `volumes`, those on snapshots in `snapshots` and `groups`.
+//! The other operations on volumes are in `volumes` and `health`, those on snapshots in `snapshots` and `groups`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,7 @@ use super::refusal::Refusal;
 use super::validate;
 use crate::proto::controller_service_capability::rpc::Type as Rpc;
 use crate::proto::volume_capability::access_mode::Mode;
+use crate::proto::volume_health::VolumeHealthEntry;
 use crate::proto::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse, VolumeCapability, VolumeContentSource,
@@ -93,8 +94,9 @@ pub struct Volume {
     pub segments: BTreeMap<String, String>,
     /// Its volume context.
     pub context: BTreeMap<String, String>,
-    /// Its abnormal condition, if it has one.
-    pub condition: Option<String>,
+    /// What is wrong with it. Empty: nothing.
+    #[serde(with = "message")]
+    pub health: Vec<VolumeHealthEntry>,
     /// Its content, as a workload has written it. Only [`State::write`] changes it.
     pub content: String,
     /// Where it is published, by node ID.

@@ -267,11 +267,7 @@ impl Volume {
     fn status(&self, profile: &Profile) -> (Vec<String>, Option<VolumeCondition>) {
         let tells_nodes = profile.has(Rpc::ListVolumesPublishedNodes);
         let nodes = if tells_nodes { self.published.keys().cloned().collect() } else { Vec::new() };
-        let condition = profile.has(Rpc::VolumeCondition).then(|| VolumeCondition {
-            abnormal: self.condition.is_some(),
-            message: self.condition.clone().unwrap_or_else(|| "the volume is fine".to_owned()),
-        });
-        (nodes, condition)
+        (nodes, profile.has(Rpc::VolumeCondition).then(|| self.condition()))
     }
 
     /// Whether a repeated creation asks for this volume.
