@@ -12,8 +12,8 @@ use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
 use csi_control_plane::roles::attacher::attachment::Direction;
 use csi_control_plane::roles::attacher::drift::{DriftDetector, Record};
+use csi_control_plane::roles::kit::listing::{Listing, Next};
 use csi_control_plane::roles::reconciler::entries;
-use csi_control_plane::roles::reconciler::listing::{Listing, Next};
 
 const COUNT: usize = 10_000;
 const PAGE: usize = 500;

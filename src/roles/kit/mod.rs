@@ -78,6 +78,7 @@ pub(crate) mod fixtures;
 pub mod freshness;
 pub mod io;
 pub mod keyed_lock;
+pub mod listing;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 #[path = "local_tests.rs"]

@@ -8,8 +8,8 @@ use crate::csi::PublishedOn;
 use crate::process::folded;
 use crate::proto::{ListSnapshotsResponse, ListVolumesResponse, Snapshot, Volume};
 
-use super::listing::Page;
 use super::orphans::Item;
+use crate::roles::kit::listing::Page;
 
 /// The keys of a volume's context under which drivers keep the name that they were given: csi-provisioner's with
 /// `extraCreateMetadata`, and the one that most drivers use. CSI itself has no name of a volume that exists.

@@ -13,7 +13,6 @@
 mod config;
 pub mod entries;
 mod known;
-pub mod listing;
 pub mod metrics;
 pub mod orphans;
 mod report;

@@ -16,6 +16,7 @@ use crate::election::{Term, TermOver};
 use crate::process::{error_chain, watch};
 use crate::proto::{ListSnapshotsRequest, ListVolumesRequest};
 use crate::roles::kit::TermScope;
+use crate::roles::kit::listing::{Listing, Next, Page, PagingError};
 use crate::roles::reconciler::metrics;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
@@ -23,7 +24,6 @@ use super::NAME;
 use super::config::ReconcilerSection;
 use super::entries::{self, ListedVolume};
 use super::known::Objects;
-use super::listing::{Listing, Next, Page, PagingError};
 use super::orphans::{Item, Unknown};
 use super::report::{self, Failing, Findings, Gauges, Lists};
 

@@ -68,7 +68,7 @@ impl<T> Listing<T> {
         Self { rpc, entries: BTreeMap::new(), tokens: BTreeSet::new(), pages: 0, barren: 0 }
     }
 
-    /// Takes in one page. Of two entries with one id the later wins (spec 3).
+    /// Takes in one page. Of two entries with one id the later wins (attacher spec 3).
     pub fn take(&mut self, page: Page<T>) -> Result<Next, PagingError> {
         self.pages += 1;
         let known = self.entries.len();
