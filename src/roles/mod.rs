@@ -11,6 +11,7 @@ pub mod attacher;
 mod burst;
 pub mod csi_attacher;
 pub mod driver_object;
+pub mod health_monitor;
 pub mod kit;
 pub mod liveness;
 pub mod metrics;

@@ -145,6 +145,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(65, "the guard of the driver's lists comes from the reconciler, for each role that lists"),
         ],
     ),
+    ("roles/health_monitor", 457, &[]),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
     (
         "roles/provisioner",

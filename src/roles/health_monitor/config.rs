@@ -1,0 +1,116 @@
+//! `roles.healthMonitor:` in the configuration file.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Faults, Section, duration};
+use crate::queue::Backoff;
+
+/// The health monitor: how often it asks the driver how its volumes are, and where it reports that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HealthMonitorSection {
+    /// Time in which each volume is asked for once, where the driver has no list of volumes that are not healthy.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub interval: Duration,
+    /// Pause between the end of one list of the volumes that are not healthy and the start of the next.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub list_interval: Duration,
+    /// How many volumes one page of the list may hold. 0: the driver decides.
+    #[schemars(range(min = 0))]
+    pub page_size: i32,
+    /// Deadline of one page of the list.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub page_timeout: Duration,
+    /// How many volumes are asked for at once.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub workers: usize,
+    /// Where it is reported that a volume is not healthy.
+    pub report: Report,
+}
+
+/// Where it is reported that a volume is not healthy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Report {
+    /// In the status of the claim if the API server stores that and the driver tells the kind of the fault; otherwise as Events.
+    Auto,
+    /// In the status of the claim alone.
+    Status,
+    /// As Events alone.
+    Events,
+    /// In the status of the claim, and as Events.
+    Both,
+}
+
+/// Failed questions for one volume are repeated at most so many times more slowly than others (spec C3).
+const SLOWEST: u32 = 8;
+
+impl HealthMonitorSection {
+    /// The pauses between failed questions for one volume.
+    pub fn backoff(&self) -> Backoff {
+        Backoff { initial: self.interval, max: self.interval.saturating_mul(SLOWEST) }
+    }
+}
+
+impl Default for HealthMonitorSection {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(60),
+            list_interval: Duration::from_secs(300),
+            page_size: 0,
+            page_timeout: Duration::from_secs(60),
+            workers: 10,
+            report: Report::Auto,
+        }
+    }
+}
+
+impl Section for HealthMonitorSection {
+    fn check(&self, faults: &mut Faults) {
+        // Less is a loop that does nothing but ask.
+        for (key, interval) in [("interval", self.interval), ("listInterval", self.list_interval)] {
+            if interval < Duration::from_millis(100) {
+                faults.add(key, duration::format(interval), "at least 100ms");
+            }
+        }
+        if self.page_size < 0 {
+            faults.add("pageSize", self.page_size, "at least 0");
+        }
+        if self.page_timeout.is_zero() {
+            faults.add("pageTimeout", duration::format(self.page_timeout), "longer than 0s");
+        }
+        if self.workers == 0 {
+            faults.add("workers", 0, "at least 1");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h9_what_makes_no_sense_is_refused() {
+        let faulty_keys = |section: &HealthMonitorSection| -> Vec<String> {
+            let mut faults = Faults::below("");
+            section.check(&mut faults);
+            faults.into_vec().into_iter().map(|fault| fault.key).collect()
+        };
+        let section = HealthMonitorSection {
+            interval: Duration::ZERO,
+            list_interval: Duration::ZERO,
+            page_size: -1,
+            page_timeout: Duration::ZERO,
+            workers: 0,
+            report: Report::Both,
+        };
+        assert_eq!(faulty_keys(&section), ["interval", "listInterval", "pageSize", "pageTimeout", "workers"]);
+        assert_eq!(faulty_keys(&HealthMonitorSection::default()), Vec::<String>::new());
+    }
+}
