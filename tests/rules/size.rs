@@ -205,6 +205,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(13, "the demo driver refuses the calls of CSI 1.13 that it does not have"),
             Growth(41, "what a type declares is judged last and in other words, as in Kubernetes 1.37"),
             Growth(102, "the demo driver tells the health of its volumes, which turn unhealthy and back"),
+            Growth(62, "the API stores the health of claims by the rules of 1.37, if it is told to"),
         ],
     ),
     ("telemetry", 1539, &[Growth(2, "what of the CSIDriver object does not fit is counted")]),

@@ -143,6 +143,12 @@ impl Api {
         self.state().allow_sources_anywhere();
     }
 
+    /// From now on claims may tell the health of their volumes, as with the feature gate `CSIVolumeHealth`. Before, what a claim that
+    /// tells none says of it is dropped.
+    pub fn keep_volume_health(&self) {
+        self.state().keep_volume_health();
+    }
+
     /// Whether a cluster has the kind.
     pub(crate) fn serves(&self, resource: &Resource) -> bool {
         self.state().serves(resource)

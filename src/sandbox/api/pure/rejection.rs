@@ -40,6 +40,8 @@ pub enum Fault {
     TooLong,
     /// The value occurs twice.
     Duplicate,
+    /// The list has too many items.
+    TooMany,
 }
 
 /// One faulty field.
@@ -114,6 +116,11 @@ impl Cause {
         Self::invalid(field, &Value::Null, "field is immutable")
     }
 
+    /// `Too many: N: must have at most M items`.
+    pub fn too_many(field: impl Into<String>, found: usize, most: usize) -> Self {
+        Self::new(Fault::TooMany, field, format!("Too many: {found}: must have at most {most} items"))
+    }
+
     /// `Unsupported value: value: supported values: "a", "b"`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("\"{value}\"")).collect();
@@ -130,6 +137,7 @@ impl Cause {
             Fault::Forbidden => "FieldValueForbidden",
             Fault::TooLong => "FieldValueTooLong",
             Fault::Duplicate => "FieldValueDuplicate",
+            Fault::TooMany => "FieldValueTooMany",
         }
     }
 

@@ -108,6 +108,7 @@ impl fmt::Debug for Snapshot<'_> {
 pub type Hook = Arc<dyn Fn(&Committed<'_>) + Send + Sync>;
 
 /// The store's whole state.
+#[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub(crate) struct State {
     clock: Clock,
     rng: Rng,
@@ -124,6 +125,7 @@ pub(crate) struct State {
     protects: bool,
     /// Whether claims may name sources in other namespaces.
     sources_anywhere: bool,
+    volume_health: bool,
 }
 
 /// The effect of a commit on an object.
@@ -147,6 +149,7 @@ impl State {
             installed: BTreeMap::new(),
             protects: false,
             sources_anywhere: false,
+            volume_health: false,
         };
         if let Some(namespaces) = RESOURCES.iter().find(|resource| resource.plural == "namespaces") {
             for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -208,6 +211,11 @@ impl State {
     /// From now on claims may name sources in other namespaces.
     pub(crate) fn allow_sources_anywhere(&mut self) {
         self.sources_anywhere = true;
+    }
+
+    /// See [`Api`](super::Api).
+    pub(crate) fn keep_volume_health(&mut self) {
+        self.volume_health = true;
     }
 
     /// Adds a hook.

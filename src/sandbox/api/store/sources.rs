@@ -1,7 +1,9 @@
-//! A claim's data source, which is in two fields: `dataSource` for old clients, `dataSourceRef` for all. Pure.
+//! Fields of claims that depend on feature gates. Pure.
+//!
+//! A claim's data source is in two fields: `dataSource` for old clients, `dataSourceRef` for all.
 //!
 //! `EnforceDataSourceBackwardsCompatibility` and `NormalizeDataSources` of Kubernetes 1.37, where the feature gate
-//! `CrossNamespaceVolumeDataSource` is off unless a user has switched it on.
+//! `CrossNamespaceVolumeDataSource` is off unless a user has switched it on. So is `CSIVolumeHealth`.
 
 use serde_json::Value;
 
@@ -39,6 +41,15 @@ pub(super) fn settle(old: Option<&Value>, claim: &mut Value, anywhere: bool) {
         if let Some(source) = spec.get_mut(member).and_then(Value::as_object_mut) {
             source.entry("apiGroup").or_insert(Value::Null);
         }
+    }
+}
+
+/// Drops what a claim says of its volume's health, unless the feature gate is on or the claim said something before.
+pub(super) fn drop_health(old: &Value, claim: &mut Value, is_on: bool) {
+    const HEALTH: &str = "healthStatus";
+    let had = old.get("status").and_then(|status| status.get(HEALTH)).is_some_and(|it| !it.is_null());
+    if let Some(status) = claim.get_mut("status").and_then(Value::as_object_mut).filter(|_| !is_on && !had) {
+        status.remove(HEALTH);
     }
 }
 
@@ -82,5 +93,16 @@ mod tests {
         let told = json!({"apiGroup": null, "kind": "PersistentVolumeClaim", "name": "a", "namespace": "b"});
         assert_eq!(settled(None, json!({ "dataSourceRef": away })), json!({}));
         assert_eq!(settled_where(None, json!({ "dataSourceRef": away }), true), json!({ "dataSourceRef": told }));
+    }
+
+    #[test]
+    fn health_is_dropped_unless_the_gate_is_on_or_the_claim_told_some() {
+        let some = json!({ "phase": "Bound", "healthStatus": { "healthConditions": [] } });
+        for (old, is_on, is_kept) in [(json!({}), false, false), (json!({}), true, true), (some.clone(), false, true)] {
+            let mut claim = json!({ "status": some });
+            drop_health(&json!({ "status": old }), &mut claim, is_on);
+            assert_eq!(claim["status"].get("healthStatus").is_some(), is_kept, "{old} {is_on}");
+            assert_eq!(claim["status"]["phase"], "Bound");
+        }
     }
 }

@@ -213,6 +213,7 @@ impl State {
         defaults::fill(resource, &mut object);
         if resource.plural == "persistentvolumeclaims" {
             sources::settle(Some(current), &mut object, self.sources_anywhere);
+            sources::drop_health(current, &mut object, self.volume_health);
         }
         if options.status {
             defaults::note_phase(resource, current, &mut object, &self.timestamp());

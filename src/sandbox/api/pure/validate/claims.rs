@@ -128,7 +128,7 @@ fn smaller(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What a write of the status may say of sizes: of `storage`, or of a resource that somebody else has qualified.
+/// What a write of the status may say of sizes: of `storage`, or of a resource that somebody else has qualified; and of health.
 pub(super) fn status(new: &Value, causes: &mut Vec<Cause>) {
     const STATES: &[&str] = &[
         "ControllerResizeInProgress",
@@ -137,6 +137,7 @@ pub(super) fn status(new: &Value, causes: &mut Vec<Cause>) {
         "NodeResizeInfeasible",
         "NodeResizePending",
     ];
+    health(new, causes);
     let members = |member: &str| at(new, &["status", member]).and_then(Value::as_object).into_iter().flatten();
     let is_known = |name: &str| name == "storage" || name.contains('/');
     for (name, quantity) in members("capacity") {
@@ -156,6 +157,50 @@ pub(super) fn status(new: &Value, causes: &mut Vec<Cause>) {
             size(quantity, &format!("status.allocatedResources[{name}]"), causes);
         } else {
             causes.push(Cause::not_supported("status.allocatedResources", &Value::from(name.as_str()), &["storage"]));
+        }
+    }
+}
+
+const REASON: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric \
+    characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or \
+    'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
+
+fn is_condition_reason(reason: &str) -> bool {
+    reason.starts_with(|c: char| c.is_ascii_alphabetic())
+        && !reason.ends_with([',', ':'])
+        && reason.chars().all(|c| c.is_ascii_alphanumeric() || "_,:".contains(c))
+}
+
+/// What a claim may say of its volume's health.
+fn health(new: &Value, causes: &mut Vec<Cause>) {
+    const FIELD: &str = "status.healthStatus.healthConditions";
+    const MOST: usize = 16;
+    let conditions = at(new, &["status", "healthStatus", "healthConditions"]).and_then(Value::as_array);
+    let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
+    if conditions.len() > MOST {
+        causes.push(Cause::too_many(FIELD, conditions.len(), MOST));
+    }
+    for (index, condition) in conditions.iter().enumerate() {
+        let field = |member: &str| format!("{FIELD}[{index}].{member}");
+        let (status, reason) = (text(condition, &["status"]), text(condition, &["reason"]));
+        let known = ["DataLoss", "Degraded", "Inaccessible"];
+        if !known.contains(&status) {
+            causes.push(Cause::not_supported(field("status"), &status.into(), &known));
+        }
+        if reason.is_empty() {
+            causes.push(Cause::required(field("reason"), ""));
+        } else if !is_condition_reason(reason) {
+            causes.push(Cause::invalid(field("reason"), &reason.into(), REASON));
+        }
+        for (member, limit) in [("reason", 256), ("message", 1024)] {
+            if text(condition, &[member]).len() > limit {
+                causes.push(Cause::too_long(field(member), limit));
+            }
+        }
+        let is_same = |other: &Value| text(other, &["status"]) == status && text(other, &["reason"]) == reason;
+        if conditions[..index].iter().any(is_same) {
+            let shown = json!({ "status": status, "reason": reason });
+            causes.push(Cause::duplicate(format!("{FIELD}[{index}]"), &shown));
         }
     }
 }

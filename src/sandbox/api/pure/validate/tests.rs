@@ -239,6 +239,34 @@ fn an_attachments_error_message_has_at_most_1024_bytes() {
 }
 
 #[test]
+fn what_a_claim_says_of_its_volumes_health_is_refused_as_by_the_declared_rules_of_1_37() {
+    let claims = resource("persistentvolumeclaims");
+    let told = |conditions: Value| {
+        let new = with(
+            "persistentvolumeclaims",
+            &[("/status", json!({ "healthStatus": { "healthConditions": conditions } }))],
+        );
+        on_update(claims, &valid("persistentvolumeclaims"), &new, true).map_err(|rejection| fields(&rejection))
+    };
+    let condition =
+        |status: &str, reason: &str, message: &str| json!({ "status": status, "reason": reason, "message": message });
+    let fine = |number: usize| condition("Degraded", &format!("Slow{number}"), &"m".repeat(1024));
+    assert_eq!(told((0..16).map(fine).collect()), Ok(()));
+    let of = |index: usize, member: &str| Err(vec![format!("status.healthStatus.healthConditions[{index}]{member}")]);
+    for (conditions, fault) in [
+        (json!([condition("Slow", "A", "")]), of(0, ".status")),
+        (json!([condition("DataLoss", "", "")]), of(0, ".reason")),
+        (json!([condition("DataLoss", "7 of 9", "")]), of(0, ".reason")),
+        (json!([condition("DataLoss", &"R".repeat(257), "")]), of(0, ".reason")),
+        (json!([condition("DataLoss", "A", &"m".repeat(1025))]), of(0, ".message")),
+        (json!([condition("DataLoss", "A", ""), condition("DataLoss", "A", "again")]), of(1, "")),
+        ((0..17).map(fine).collect(), Err(vec!["status.healthStatus.healthConditions".to_owned()])),
+    ] {
+        assert_eq!(told(conditions.clone()), fault, "{conditions}");
+    }
+}
+
+#[test]
 fn members_of_the_wrong_type_are_undecodable() {
     let cases = [
         (
