@@ -36,6 +36,12 @@ impl Api {
         Ok(list.items.unwrap_or_default())
     }
 
+    /// Reads the objects of a kind that a field selector matches, in all namespaces. Only for fields that the kind's storage indexes.
+    pub async fn find<K: Object>(&self, fields: &str) -> Result<Vec<K>, ApiError> {
+        let list: WireList<K> = self.list_as::<K::Kind, _>(None, &ListParams::default().fields(fields)).await?;
+        Ok(list.items.unwrap_or_default())
+    }
+
     /// Reads the current resourceVersion of a kind. An object of the kind with a later version ([`Meta::version`]) was
     /// written after this call began. `None`: the versions are not numbers and have no order.
     pub async fn latest_version<K>(&self) -> Result<Option<u128>, ApiError>

@@ -15,15 +15,61 @@
 //!
 //! Not here yet:
 //!
-//! - what asks and writes: only what is decided is here;
 //! - the pass over `ListVolumes` that the role shares with the reconciler, for drivers before CSI 1.13 without `ControllerGetVolume`;
 //! - `nodeWatch`: Events about volumes on nodes that have failed;
 //! - the line in [`ROLES`](super::ROLES), and with it what users see: until then no daemon hosts the role.
 
 pub mod condition;
 mod config;
+pub mod context;
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+mod cuts_tests;
+pub mod gauges;
+pub mod metrics;
+pub mod names;
+mod pass;
 pub mod policy;
+mod reconcile;
+mod report;
+mod rules;
+mod serve;
 pub mod source;
 pub mod view;
 
+use serde_json::{Value, json};
+
+use crate::cluster::Fields;
+use crate::config::RoleSection;
+
 pub use self::config::{HealthMonitorSection, Report};
+use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
+use super::wiring::Wiring;
+
+/// The role's line in [`ROLES`](super::ROLES), once it is there.
+pub const REGISTRATION: Registration = Registration {
+    name: NAME,
+    section: RoleSection::of::<HealthMonitorSection>(NAME),
+    sidecar: None,
+    restart_keys: &[],
+    metrics: metrics::ALL,
+    foreign_metrics: &[],
+    kind: Kind::Cluster(ClusterRole {
+        lease: |_| LeasePolicy::Sidecar(names::lease),
+        event_source: names::event_source,
+        sandbox: |_| json!({ "interval": "500ms", "listInterval": "500ms" }),
+        load,
+    }),
+};
+
+const NAME: &str = "healthMonitor";
+
+fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
+    let section: HealthMonitorSection = RoleSection::read(section)?;
+    let volumes = wiring.cache_with(Fields::MIGRATION);
+    let claims = wiring.cache_with(Fields::HEALTH);
+    for rule in rules::rules(section.report) {
+        wiring.needs(rule);
+    }
+    Ok(Box::new(serve::HealthMonitor { section, volumes, claims }))
+}

@@ -1,0 +1,23 @@
+//! The rights that the health monitor needs beyond its caches', each with its reason.
+
+use crate::cluster::EventRecorder;
+use crate::cluster::rbac::Rule;
+
+use super::config::Report;
+
+/// The rules for this configuration.
+pub(super) fn rules(report: Report) -> Vec<Rule> {
+    let mut rules = vec![
+        Rule::cluster("", "persistentvolumeclaims", &["get"], "read a claim again before its health is written"),
+        EventRecorder::rule(),
+    ];
+    if report != Report::Events {
+        let why = "record what is wrong with the volume of a claim";
+        rules.push(Rule::cluster("", "persistentvolumeclaims/status", &["patch"], why));
+    }
+    if report != Report::Status {
+        let why = "read once in a term what Events have told of the health of volumes";
+        rules.push(Rule::cluster("", "events", &["list"], why));
+    }
+    rules
+}

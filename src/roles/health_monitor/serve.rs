@@ -1,0 +1,227 @@
+//! One term of the health monitor: its queue, what feeds it, and its rounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::time::{sleep, sleep_until};
+use tracing::{info, info_span, warn};
+
+use crate::cluster::{BY_CLAIM, Cache, Change, ObjectName, Origin, PersistentVolume, PersistentVolumeClaim, ToldEvent};
+use crate::diagnostics::{Age, Fact};
+use crate::election::Term;
+use crate::process::ErrorChain;
+use crate::queue::{Activation, Cause, WorkQueue};
+use crate::roles::kit::{Controllers, Store, TermScope, queues};
+use crate::roles::role::{Role, RoleContext, RoleError};
+
+use super::config::{HealthMonitorSection, Report};
+use super::context::Context;
+use super::pass::pass;
+use super::reconcile::Volumes;
+use super::source::Source;
+use super::view::Told;
+use super::{NAME, names};
+
+/// How often it is looked whether a round has come to its end.
+const LOOK: Duration = Duration::from_secs(1);
+/// The role fails when the driver has not answered for so many intervals (spec C5).
+const PATIENCE: u32 = 5;
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct HealthMonitor {
+    pub(super) section: HealthMonitorSection,
+    pub(super) volumes: Cache<PersistentVolume>,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
+}
+
+impl Role for HealthMonitor {
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
+    }
+}
+
+impl HealthMonitor {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let synced = async { (self.claims.synced().await, self.volumes.synced().await) };
+        if term.unless_over(synced).await.is_err() {
+            return Ok(());
+        }
+        let section = &self.section;
+        let (volumes, claims) = (Store::of(&self.volumes), Store::of(&self.claims));
+        let cx = Arc::new(Context::new(TermScope::new(NAME, role, &term), section.clone(), volumes, claims));
+        if term.unless_over(hear_events(&cx)).await.is_err() {
+            return Ok(());
+        }
+        match cx.source() {
+            Ok(source) => info!(method = source.method(), "monitoring the health of volumes"),
+            Err(why) => info!(%why, "the health of volumes is not monitored"),
+        }
+        let span = |handle: &String| info_span!(parent: None, "volume", role = NAME, volume = %handle);
+        let queue = queues::make(role, NAME, &[("ask", section.workers)], section.backoff(), span);
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        controllers.follow(&cx.claims);
+        controllers.follow(&cx.volumes);
+        let subject = {
+            let cx = Arc::clone(&cx);
+            move |handle: &String| cx.volumes(handle).first()?.subject()
+        };
+        controllers.drive(&queue, "Volumes whose health is to be found out", subject, Volumes(Arc::clone(&cx)));
+        follow(&cx, &queue, &mut controllers);
+        let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
+        controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
+        show(role, &cx, &mut controllers);
+        let served = controllers.serve().await;
+        cx.memory.end();
+        cx.gauges.end();
+        served
+    }
+}
+
+/// Reads once what the last leader has told in Events, so that this one does not tell it again, and tells its end (spec C4).
+async fn hear_events(cx: &Context) {
+    if cx.section.report == Report::Status {
+        return;
+    }
+    let list = |reason: &'static str| {
+        cx.scope.in_task(async move |api| api.find::<ToldEvent>(&format!("reason={reason}")).await)
+    };
+    let (Ok(abnormal), Ok(normal)) = (list(names::ABNORMAL).await, list(names::NORMAL).await) else { return };
+    let (abnormal, normal) = match abnormal.and_then(|abnormal| Ok((abnormal, normal?))) {
+        Ok(told) => told,
+        Err(error) => {
+            warn!(error = %ErrorChain(&error), "cannot read what Events have told of the health of volumes: some of it may be told again");
+            return;
+        }
+    };
+    let own = names::event_source(&cx.scope.driver_name);
+    let mut abnormal: Vec<_> = abnormal.into_iter().filter(|event| event.component == own).collect();
+    abnormal.sort_by_key(|event| event.last);
+    for event in abnormal {
+        let uid = event.about.uid.as_str();
+        let is_over = |it: &ToldEvent| it.component == own && it.about.uid == event.about.uid && it.last >= event.last;
+        let volumes = cx.volumes.find(BY_CLAIM, uid);
+        for handle in volumes.iter().filter(|_| !normal.iter().any(is_over)).filter_map(|it| cx.handle(it)) {
+            // It is repeated an hour from now: other clocks are not compared with this one.
+            let told = Told { abnormal: Some((event.message.clone(), cx.scope.clock.now())), ..Told::default() };
+            cx.memory.change(&handle, |memory| memory.told.insert(uid.to_owned(), told));
+        }
+    }
+}
+
+/// Asks for volumes that are bound from now on, and forgets those that are gone.
+fn follow(cx: &Arc<Context>, queue: &WorkQueue<String>, controllers: &mut Controllers) {
+    controllers.on_store(&cx.claims, {
+        let (cx, queue) = (Arc::clone(cx), queue.clone());
+        move |change: &Change<PersistentVolumeClaim>| {
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            if let Some(old) = old
+                && new.is_none_or(|new| new.metadata.uid != old.metadata.uid)
+            {
+                cx.gauges.show(&ObjectName::of(old), None);
+            }
+            let is_bound_now = new.is_some_and(|new| old.is_none_or(|old| old.status.phase != new.status.phase));
+            let volume = new.filter(|_| is_bound_now).and_then(|new| new.spec.volume_name.as_deref());
+            if let Some(volume) = volume.and_then(|name| cx.volumes.get(&ObjectName::cluster(name))) {
+                ask_for(&cx, &queue, &volume, change.origin);
+            }
+        }
+    });
+    controllers.on_store(&cx.volumes, {
+        let (cx, queue) = (Arc::clone(cx), queue.clone());
+        move |change: &Change<PersistentVolume>| {
+            let (old, new) = (change.old.as_deref(), change.new.as_deref());
+            if let Some(new) = new.filter(|new| old.is_none_or(|old| old.phase != new.phase)) {
+                ask_for(&cx, &queue, new, change.origin);
+            }
+            let gone = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid));
+            if let Some(handle) = gone.and_then(|gone| cx.handle(gone)).filter(|handle| cx.volumes(handle).is_empty()) {
+                queue.forget(&handle);
+                cx.memory.forget(&handle);
+            }
+        }
+    });
+}
+
+/// Asks for a volume that has been bound since the term began (H12). The others have their turn in the first round, and a list has all.
+fn ask_for(cx: &Context, queue: &WorkQueue<String>, volume: &PersistentVolume, origin: Origin) {
+    if origin == Origin::Replay || !matches!(cx.source(), Ok(Source::Get(_))) {
+        return;
+    }
+    if let Some((handle, _)) = cx.monitored(volume) {
+        queue.add(handle, activation(Cause::Changed));
+    }
+}
+
+fn activation(cause: Cause) -> Activation {
+    Activation { cause, lane: 0, epoch: 0 }
+}
+
+/// Makes one round or pass after the other.
+async fn rounds(cx: Arc<Context>, queue: WorkQueue<String>, pages: TermScope) {
+    loop {
+        match cx.source() {
+            Ok(Source::List) => {
+                pass(&cx, &pages, |handle, cause| queue.add(handle, activation(cause))).await;
+                // Without the list, each volume is asked for, and that at once.
+                if cx.source() == Ok(Source::List) {
+                    sleep(cx.section.list_interval).await;
+                }
+            }
+            Ok(Source::Get(_)) => round(&cx, &queue).await,
+            Err(_) => sleep(cx.section.interval).await,
+        }
+    }
+}
+
+/// Asks for each volume once, spread evenly over the interval. If the workers do not get that done, it takes longer (spec C3).
+async fn round(cx: &Context, queue: &WorkQueue<String>) {
+    let begun = cx.scope.clock.now();
+    let (interval, handles) = (cx.section.interval, cx.handles());
+    let share = interval.as_secs_f64() / f64::from(u32::try_from(handles.len().max(1)).unwrap_or(u32::MAX));
+    let is_empty = handles.is_empty();
+    for (number, handle) in (0_u32..).zip(handles) {
+        sleep_until(begun + Duration::from_secs_f64(share * f64::from(number))).await;
+        // A volume that waits after a failure goes on waiting.
+        queue.add(handle, activation(Cause::Resync));
+    }
+    while queue.snapshot().iter().any(|item| item.next_run_in.is_none()) {
+        sleep(LOOK.min(interval)).await;
+    }
+    if !is_empty {
+        cx.round_ended(begun);
+    }
+    sleep_until(begun + interval).await;
+}
+
+/// The role's part of the status page.
+fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
+    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
+    let facts = {
+        let cx = Arc::clone(cx);
+        move || {
+            let source = match cx.source() {
+                Ok(source) => fact("source", source.method().to_owned()),
+                Err(why) => fact("idle", why.to_string()),
+            };
+            let abnormal = cx.memory.collect(|memory| memory.is_abnormal.then_some(())).len();
+            let last =
+                cx.last_round().map(|(ago, took)| fact("last round", format!("{} ago, took {}", Age(ago), Age(took))));
+            [source, fact("not healthy", format!("{abnormal} volumes"))].into_iter().chain(last).collect::<Vec<_>>()
+        }
+    };
+    controllers.show(role.board.facts(NAME, facts));
+    let cx = Arc::clone(cx);
+    controllers.show(role.board.failure(NAME, move || {
+        let is_list = cx.source() == Ok(Source::List);
+        let interval = if is_list { cx.section.list_interval } else { cx.section.interval };
+        cx.failure(interval.saturating_mul(PATIENCE))
+    }));
+}
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "serve_tests.rs"]
+mod tests;
