@@ -80,16 +80,22 @@ async fn the_daemon_takes_over_what_csi_attacher_attached_and_hands_back_what_it
 }
 
 /// What csi-sanity cannot ask of the demo driver: it has no statistics, and notes where volumes would be mounted without mounting them.
-/// Of CSI 1.13 it has neither the health of volumes and of the storage, nor snapshots with a place.
-const NOT_ASKED: [&str; 5] =
-    ["NodeGetVolumeStats", "should remove target path", "VolumeHealth", "StorageHealth", "accessibility requirements"];
+/// Of CSI 1.13 it has neither a node's word on health nor snapshots with a place.
+const NOT_ASKED: [&str; 5] = [
+    "NodeGetVolumeStats",
+    "should remove target path",
+    "NodeGetVolumeHealth",
+    "NodeGetStorageHealth",
+    "accessibility requirements",
+];
 
 #[tokio::test]
 async fn the_demo_driver_passes_all_suites_of_csi_sanity_that_it_has_the_services_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let node = Node { max_volumes: 2, ..Node::default() };
-    let profile = Profile { nodes: BTreeMap::from([("node-1".to_owned(), node)]), ..Profile::default() };
+    let nodes = BTreeMap::from([("node-1".to_owned(), node)]);
+    let profile = Profile { nodes, ..Profile::default() }.with_volume_health();
     let driver = Driver::new(profile, Clock::system());
     let server = Server::start(&driver, Listen::unix(folder.path().join("csi.sock"), 0o600)).await.unwrap();
     std::fs::write(path("mutable.yaml"), "iops: \"3000\"\n").unwrap();
@@ -124,7 +130,7 @@ async fn the_demo_driver_passes_all_suites_of_csi_sanity_that_it_has_the_service
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     let count = |suite: &str| passed.iter().filter(|spec| spec.contains(suite)).count();
     let suites = ["Identity Service", "[Controller Server]", "GroupController Service", "Node Service"].map(count);
-    assert_eq!(suites, [3, 62, 6, 19], "{passed:#?}");
+    assert_eq!(suites, [3, 65, 6, 19], "{passed:#?}");
     let changes = ["ExpandVolume [Controller Server]", "ModifyVolume [Controller Server]"].map(count);
     assert!(changes.iter().all(|specs| *specs > 0), "{passed:#?}");
     // The resizer's calls.
