@@ -36,6 +36,8 @@ fn unprotected(publish: &Rpc, objects: &Objects) -> Option<Violation> {
         for write in mine {
             match unprotected_volume(handle, publish, write, objects) {
                 None => return None,
+                // Of an attachment of another volume nothing needs to be said.
+                Some(_) if !write.object.as_ref().is_some_and(|it| objects.names(it, handle)) => {}
                 Some(told) => (why, lines) = (told, vec![write.words(), publish.words()]),
             }
         }

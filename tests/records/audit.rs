@@ -1,4 +1,5 @@
-//! The API server's audit log: the writes that succeeded, each with the object that came of it. Pure.
+//! The API server's audit log: the writes that succeeded, each with the object that came of it, and those that nobody was told the end of.
+//! Pure.
 //!
 //! A write took effect between the stamps of its request and of its answer. Where the answer is small, its client cannot have had it before
 //! the second stamp: Go's HTTP server keeps up to 2 KiB of an answer (4 KiB with HTTP/2) until the handler returns, and the audit filter
@@ -83,7 +84,9 @@ pub(super) struct Write {
     pub(super) known: Time,
     pub(super) user: String,
     pub(super) verb: String,
-    /// The object that came of it. `None`: it is gone.
+    /// Whether it had an effect. A server may have stored what it could not answer: its client was killed, or etcd was slow.
+    pub(super) is_certain: bool,
+    /// The object that came of it. `None`: it is gone. Of what is not certain: the finalizers alone that it set.
     pub(super) object: Option<Object>,
 }
 
@@ -117,16 +120,17 @@ pub(super) fn read(number: usize, line: &str) -> Result<Vec<Write>, String> {
     let event: Value = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
     let text = |at: &str| event.pointer(at).and_then(Value::as_str).unwrap_or_default();
     let Some(kind) = Kind::of(text("/objectRef/resource")) else { return Ok(Vec::new()) };
-    let has_succeeded = event["responseStatus"]["code"].as_u64().is_some_and(|code| (200..300).contains(&code));
+    let code = event["responseStatus"]["code"].as_u64().unwrap_or_default();
+    let (has_succeeded, may_have) = ((200..300).contains(&code), code >= 500);
     let is_dry = text("/requestURI").contains("dryRun=");
     // What is below an object, and is no part of it: the binding of a pod, a token.
     let is_apart = !["", "status"].contains(&text("/objectRef/subresource"));
-    if text("/stage") != "ResponseComplete" || !has_succeeded || is_dry || is_apart {
+    if text("/stage") != "ResponseComplete" || !(has_succeeded || may_have) || is_dry || is_apart {
         return Ok(Vec::new());
     }
     let verb = text("/verb");
     // Of an Event, only what was sent is in the log.
-    let response = &event[if kind == Kind::Left { "requestObject" } else { "responseObject" }];
+    let response = &event[if kind == Kind::Left || may_have { "requestObject" } else { "responseObject" }];
     if kind == Kind::Left && !response["reason"].as_str().is_some_and(|it| it.ends_with("MaybeLeaked")) {
         return Ok(Vec::new());
     }
@@ -142,6 +146,7 @@ pub(super) fn read(number: usize, line: &str) -> Result<Vec<Write>, String> {
             let goes = it.is_deleting || verb.starts_with("delete");
             !(goes && it.finalizers.is_empty())
         });
+        let object = if has_succeeded { object } else { Some(wanted(answer)) };
         Write {
             line: number,
             kind,
@@ -150,9 +155,10 @@ pub(super) fn read(number: usize, line: &str) -> Result<Vec<Write>, String> {
             version: own("/metadata/resourceVersion").and_then(|it| it.parse().ok()).unwrap_or(u64::MAX),
             from,
             to,
-            known: if response.to_string().len() < SENT_AT_ONCE { to } else { from },
+            known: if has_succeeded && response.to_string().len() < SENT_AT_ONCE { to } else { from },
             user: text("/user/username").to_owned(),
             verb: verb.to_owned(),
+            is_certain: has_succeeded,
             object,
         }
     };
@@ -160,6 +166,17 @@ pub(super) fn read(number: usize, line: &str) -> Result<Vec<Write>, String> {
         Some(items) => items.iter().map(written).collect(),
         None => vec![written(response)],
     })
+}
+
+/// What a request would set: a list of operations, or an object or a part of it.
+fn wanted(request: &Value) -> Object {
+    let operations = request.as_array().into_iter().flatten();
+    let added =
+        operations.filter(|it| it["path"].as_str().is_some_and(|path| path.starts_with("/metadata/finalizers")));
+    let added = added.filter(|it| it["op"] == "add").map(|it| &it["value"]);
+    let values = added.chain([&request["metadata"]["finalizers"]]);
+    let texts = values.flat_map(|it| it.as_array().map_or_else(|| vec![it], |all| all.iter().collect()));
+    Object { finalizers: texts.filter_map(Value::as_str).map(str::to_owned).collect(), ..Object::default() }
 }
 
 /// What an object says.

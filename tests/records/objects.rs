@@ -12,23 +12,30 @@ pub(super) struct History<'a> {
     pub(super) name: &'a str,
     /// In the order of their effect. What took it away is the last.
     pub(super) writes: Vec<&'a Write>,
+    /// Those that may have had an effect, with the object that would have come of it.
+    uncertain: Vec<Write>,
 }
 
 impl<'a> History<'a> {
     /// What it may have been at an instant. Empty: it was not there.
-    pub(super) fn at(&self, at: Time) -> impl Iterator<Item = &'a Write> {
+    pub(super) fn at(&self, at: Time) -> impl Iterator<Item = &Write> {
         self.since(at, |write| write.from)
     }
 
     /// What somebody can have known of it at an instant who has it from the answers to its writes.
-    pub(super) fn known_at(&self, at: Time) -> impl Iterator<Item = &'a Write> {
+    pub(super) fn known_at(&self, at: Time) -> impl Iterator<Item = &Write> {
         self.since(at, |write| write.known)
     }
 
     /// The writes that may have been the last one with an effect, where none is one before its `begin`.
-    fn since(&self, at: Time, begin: impl Fn(&Write) -> Time) -> impl Iterator<Item = &'a Write> {
+    fn since(&self, at: Time, begin: impl Fn(&Write) -> Time) -> impl Iterator<Item = &Write> {
         let settled = self.writes.iter().rposition(|write| write.to < at).unwrap_or_default();
-        self.writes[settled..].iter().filter(move |write| begin(write) <= at).copied()
+        // What a later write was answered with has the effect of an uncertain one, if it had any.
+        let is_open = move |it: &&Write| {
+            it.from <= at && !self.writes.iter().any(|write| write.from >= it.to && write.from <= at)
+        };
+        let uncertain = self.uncertain.iter().filter(is_open);
+        self.writes[settled..].iter().filter(move |write| begin(write) <= at).copied().chain(uncertain)
     }
 
     /// Whether it was surely like this at an instant.
@@ -60,6 +67,14 @@ impl<'a> History<'a> {
     }
 }
 
+/// An uncertain write with the object that would have come of it: the one that was there, with the finalizers that it added.
+fn come_of(uncertain: &Write, writes: &[&Write]) -> Option<Write> {
+    let there = writes.iter().rev().find(|write| write.from <= uncertain.to)?.object.as_ref()?;
+    let mut object = there.clone();
+    object.finalizers.extend(uncertain.object.iter().flat_map(|it| it.finalizers.clone()));
+    Some(Write { object: Some(object), ..uncertain.clone() })
+}
+
 /// All objects that these writes tell of.
 pub(super) fn histories<'a>(writes: &[&'a Write]) -> Vec<History<'a>> {
     let mut current: BTreeMap<(Kind, &str), &str> = BTreeMap::new();
@@ -71,11 +86,13 @@ pub(super) fn histories<'a>(writes: &[&'a Write]) -> Vec<History<'a>> {
         current.insert(name, uid);
         all.entry((write.kind, &write.name, uid)).or_default().push(write);
     }
-    let history = |((kind, name, _), mut writes): ((Kind, &'a str, &'a str), Vec<&'a Write>)| {
+    let history = |((kind, name, _), writes): ((Kind, &'a str, &'a str), Vec<&'a Write>)| {
+        let (mut writes, uncertain): (Vec<_>, Vec<_>) = writes.into_iter().partition(|write| write.is_certain);
         writes.sort_by_key(|write| (write.object.is_none(), write.version, write.from));
         // What changes nothing is answered with the version that was there.
         writes.dedup_by(|later, first| later.object.is_some() && first.version == later.version);
-        History { kind, name, writes }
+        let uncertain = uncertain.into_iter().filter_map(|write| come_of(write, &writes)).collect();
+        History { kind, name, writes, uncertain }
     };
     all.into_iter().map(history).collect()
 }

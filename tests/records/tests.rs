@@ -217,6 +217,31 @@ fn no_volume_is_published_before_its_finalizers_stand() {
 }
 
 #[test]
+fn a_finalizer_may_stand_of_whose_write_nobody_was_told_the_end() {
+    // Its writer was killed: the server has stored it, or not.
+    let unanswered = |at: u64, finalizer: &str| {
+        let mut records = life();
+        let found = |line: &&mut Value| line["requestReceivedTimestamp"] == instant(at);
+        let line = records.audit.iter_mut().find(found).expect("a write at this time");
+        line["responseStatus"]["code"] = 504.into();
+        line["responseObject"] = json!({"kind": "Status", "metadata": {}});
+        line["requestObject"] = json!([
+            {"op": "test", "path": "/metadata/finalizers", "value": null},
+            {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]}]);
+        records
+    };
+    for at in [4000, 5000] {
+        assert_eq!(unanswered(at, FINALIZER).broken(), [], "{at}");
+        let another = unanswered(at, "example.com/another").broken();
+        assert_eq!(another, [(Invariant::FinalizersBeforePublish, "volume v on node n".to_owned())], "{at}");
+    }
+    // A later write was answered without it.
+    let mut overtaken = unanswered(5000, FINALIZER);
+    overtaken.write(5500, PERSON, "patch", "volumeattachments", &attachment(6, &[], false));
+    overtaken.breaks(Invariant::FinalizersBeforePublish, "volume v on node n");
+}
+
+#[test]
 fn no_finalizer_goes_before_the_volume_is_unpublished() {
     let unpublish = |code: Option<&str>, at: u64| {
         let mut records = life();
