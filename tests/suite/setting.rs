@@ -18,8 +18,10 @@ use crate::programs;
 /// A part of the names of specs that are not run, and the reason.
 pub(super) const LEFT_OUT: (&str, &str) =
     ("any volume data source", "wants a populator of volumes, whose image is in a registry alone");
-/// A part of the names of specs that change claims before a pod uses them: their class has to bind at once.
-pub(super) const AT_ONCE: &str = "multiple pods should modify volumes with a different volumeAttributesClass";
+/// What matches the names of specs whose class has to bind at once: those that change claims before a pod uses them, and those of many
+/// claims without pods.
+pub(super) const AT_ONCE: &str =
+    "(multiple pods should modify volumes with a different volumeAttributesClass|should provision volumes at scale)";
 
 /// The key of the driver's topology.
 const ZONE: &str = "topology.demo.csi.example.com/zone";
@@ -124,6 +126,10 @@ impl Driver {
                 "VolumeSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
                 "VolumeModifyStressTestOptions": {"NumPods": 3},
                 "VolumeGroupSnapshotStressTestOptions": {"NumPods": 3, "NumSnapshots": 3},
+                // What Kubernetes itself expects of csi-driver-host-path: nanoseconds from claim to bound, and claims in a second.
+                "PerformanceTestOptions": {"ProvisioningOptions": {
+                    "VolumeSize": "1Mi", "Count": 300,
+                    "ExpectedMetrics": {"AvgLatency": 120_000_000_000_i64, "Throughput": 0.5}}},
             },
         })
     }
