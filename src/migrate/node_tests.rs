@@ -184,6 +184,6 @@ fn a_pod_without_go_sidecars_is_told_of_and_one_with_such_is_not() {
     let is_told = |text: &str| outcome_of(text).report.notes.texts().any(|note| note == NO_SIDECAR);
     assert!(is_told(NODE));
     let volumes = "      volumes:\n";
-    let monitor = "        - {name: m, image: x/csi-external-health-monitor-controller:v0.18.0, args: [--csi-address=/csi/csi.sock]}\n";
-    assert!(!is_told(&with(volumes, &format!("{monitor}{volumes}"))));
+    let metadata = "        - {name: m, image: x/csi-snapshot-metadata:v0.1.0, args: [--csi-address=/csi/csi.sock]}\n";
+    assert!(!is_told(&with(volumes, &format!("{metadata}{volumes}"))));
 }

@@ -173,19 +173,20 @@ fn a_workload_that_is_asked_for_is_told_its_own_faults() {
 #[test]
 fn what_no_role_replaces_is_named_wherever_it_stands() {
     let controller = "name: sc, image: 'x/snapshot-controller:v8.2.0', args: [--leader-election]";
-    let monitor = "name: m, image: 'x/csi-external-health-monitor-controller:v0.15.0', args: [--csi-address=/csi/s]";
+    let metadata = "name: m, image: 'x/csi-snapshot-metadata:v0.1.0', args: [--csi-address=/csi/s]";
     let others = workload("Deployment", "snapshot-controller", &[controller]);
-    let text = format!("{}---\n{others}", workload("Deployment", "d", &[ATTACHER, monitor]));
+    let text = format!("{}---\n{others}", workload("Deployment", "d", &[ATTACHER, metadata]));
     let report = report(&text, |_| ());
     let told = report.to_string();
     for text in [
         "container sc of Deployment n/snapshot-controller: stays: it serves all drivers of the cluster",
-        "container m of Deployment n/d: external-health-monitor-controller by its image, kept: no role does its work",
+        "container m of Deployment n/d: external-snapshot-metadata by its image, kept: no role does its work",
     ] {
         assert!(told.contains(text), "{text} in\n{told}");
     }
     // The same where nothing else is there.
-    for (name, container, why) in [("sc", controller, "it serves all drivers"), ("m", monitor, "no role does its work")]
+    for (name, container, why) in
+        [("sc", controller, "it serves all drivers"), ("m", metadata, "no role does its work")]
     {
         let fault = migrate(&wanted(&workload("Deployment", "d", &[container]))).report.faults.remove(0);
         assert!(fault.found.contains(&format!("; container {name} of Deployment n/d: {why}")), "{fault:?}");

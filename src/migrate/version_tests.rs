@@ -10,11 +10,12 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
         format!("      - {{name: {name}, image: x/{name}:v5.0.0, args: [--timeout={time}]}}\n")
     };
     let text = format!(
-        "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n{}{}{}{}",
+        "kind: Deployment\nmetadata: {{name: d, namespace: 'n'}}\nspec:\n  template:\n    spec:\n      containers:\n{}{}{}{}{}",
         container("csi-attacher", "20s"),
         container("csi-provisioner", "10h"),
         container("csi-resizer", "1m50s"),
         container("csi-snapshotter", "5m"),
+        container("csi-external-health-monitor-controller", "7s"),
     );
     let Outcome { report, files } = migrate(&wanted(&text));
     let config = files.unwrap_or_else(|| panic!("{}", report.faults_text())).config;
@@ -24,6 +25,7 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
         ("/roles/provisioner/timeout", Some("10h")),
         ("/roles/resizer/timeout", Some("1m50s")),
         ("/roles/snapshotter/callTimeout", Some("5m")),
+        ("/roles/healthMonitor/timeout", Some("7s")),
         ("/roles/snapshotter/timeout", None),
         ("/csi/timeout", None),
     ] {
@@ -190,12 +192,38 @@ fn flags_that_a_version_does_not_know_are_told() {
         ("csi-provisioner:v6.4.0", ", --feature-gates=RetryGenerateName=true", None),
         ("csi-snapshotter:v8.7.0", ", --feature-gates=APIServerTracing=true", Some("(it went with 8.7),")),
         ("csi-snapshotter:v8.2.0", ", --enable-volume-group-snapshots", Some("(it went with 8.2),")),
+        (
+            "csi-external-health-monitor-controller:v0.19.0",
+            ", --enable-node-watcher",
+            Some("--enable-node-watcher (it went with 0.19),"),
+        ),
+        ("csi-external-health-monitor-controller:v0.18.0", ", --enable-node-watcher", None),
+        (
+            "csi-external-health-monitor-controller:v0.16.0",
+            ", --kube-api-qps=50",
+            Some("--kube-api-qps (it came with 0.17),"),
+        ),
     ] {
         let Outcome { report, files } = migrate(&wanted(&one(&format!("x/{image}"), arguments)));
         assert!(files.is_some(), "{image}{arguments}: {}", report.faults_text());
         let notes: Vec<&str> = report.notes.texts().filter(|note| note.contains("does not know")).collect();
         assert_eq!(notes.len(), usize::from(told.is_some()), "{image}{arguments}: {notes:?}");
         assert!(told.is_none_or(|told| notes[0].contains(told)), "{image}{arguments}: {notes:?}");
+    }
+}
+
+#[test]
+fn the_health_monitor_of_either_generation_is_the_role() {
+    for version in ["v0.18.0", "v0.19.0"] {
+        let image = format!("x/csi-external-health-monitor-controller:{version}");
+        let arguments = ", --monitor-interval=2m, --list-volumes-interval=10m, --metrics-address=:8081";
+        let Outcome { report, files } = migrate(&wanted(&one(&image, arguments)));
+        let files = files.unwrap_or_else(|| panic!("{version}: {}", report.faults_text()));
+        let config: serde_json::Value = serde_yaml::from_str(&files.config).unwrap();
+        let expected = serde_json::json!({ "healthMonitor": { "interval": "2m", "listInterval": "10m" } });
+        assert_eq!(config["roles"], expected, "{version}");
+        assert_eq!(config["diagnostics"]["listen"], "[::]:8081", "{version}");
+        assert!(files.rbac.contains("persistentvolumeclaims/status"), "{version}: {}", files.rbac);
     }
 }
 

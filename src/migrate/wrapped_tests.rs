@@ -103,9 +103,9 @@ fn sidecars_that_no_role_replaces_are_named_with_what_they_do() {
         ),
         ("image: 'quay.io/k8scsi/driver-registrar:v0.4.2'", "driver-registrar", "it is of Kubernetes before 1.14"),
         (
-            "image: 'x/csi-external-health-monitor-controller:v0.15.0'",
-            "external-health-monitor-controller",
-            "no role does its work yet",
+            "image: 'gcr.io/k8s-staging-sig-storage/csi-external-health-monitor-agent:v0.2.0'",
+            "external-health-monitor-agent",
+            "upstream ended it with v0.3: since Kubernetes 1.21 the kubelet does its work",
         ),
         ("image: 'x/csi-snapshot-metadata:v0.1.0'", "external-snapshot-metadata", "no role does its work yet"),
     ] {

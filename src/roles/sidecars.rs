@@ -13,9 +13,6 @@ pub fn leads(sidecar: &Sidecar) -> bool {
     ROLES.iter().any(|role| role.cluster().is_some() && sidecar.roles.contains(&role.name))
 }
 
-/// Why most of them stay.
-const NO_ROLE: &str = "no role does its work yet";
-
 /// Why those stay that Kubernetes needs no more.
 const OF_OLD: &str =
     "it is of Kubernetes before 1.14: a CSIDriver object and node-driver-registrar do its work since then";
@@ -31,24 +28,15 @@ pub const UNHOSTED: &[Unhosted] = &[
         does: Some("controllers"),
     },
     Unhosted {
-        name: "external-health-monitor-controller",
-        signs: Signs {
-            words: &["external-health-monitor-controller"],
-            flags: &["enable-node-watcher", "monitor-interval"],
-        },
-        why: NO_ROLE,
-        does: None,
-    },
-    Unhosted {
         name: "external-health-monitor-agent",
         signs: Signs { words: &["external-health-monitor-agent"], flags: &[] },
-        why: NO_ROLE,
+        why: "upstream ended it with v0.3: since Kubernetes 1.21 the kubelet does its work, and the container can go",
         does: None,
     },
     Unhosted {
         name: "external-snapshot-metadata",
         signs: Signs { words: &["csi-snapshot-metadata", "external-snapshot-metadata"], flags: &[] },
-        why: NO_ROLE,
+        why: "no role does its work yet",
         does: None,
     },
     Unhosted {

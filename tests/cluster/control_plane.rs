@@ -34,6 +34,8 @@ pub(crate) enum Extent {
     Api,
     /// The API alone, which puts finalizers on new claims and volumes that nobody takes off again.
     Protecting,
+    /// The API alone, which stores the health of claims: the gate is one of Kubernetes 1.37.
+    VolumeHealth,
     /// The API alone, which lets claims name sources in other namespaces.
     AcrossNamespaces,
     /// With kube-controller-manager and kube-scheduler.
@@ -49,7 +51,7 @@ pub(crate) enum Extent {
 
 impl Extent {
     fn has_controllers(self) -> bool {
-        !matches!(self, Self::Api | Self::Protecting | Self::AcrossNamespaces)
+        !matches!(self, Self::Api | Self::Protecting | Self::VolumeHealth | Self::AcrossNamespaces)
     }
 
     fn lets_sources_be_anywhere(self) -> bool {
@@ -434,9 +436,12 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     if extent.lets_sources_be_anywhere() {
         arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());
     }
+    if extent == Extent::VolumeHealth {
+        arguments.push("--feature-gates=CSIVolumeHealth=true".to_owned());
+    }
     // Both wait for a controller: to make each namespace's account, and to take finalizers off again.
     let without = match extent {
-        Extent::Api | Extent::AcrossNamespaces => "ServiceAccount,StorageObjectInUseProtection",
+        Extent::Api | Extent::VolumeHealth | Extent::AcrossNamespaces => "ServiceAccount,StorageObjectInUseProtection",
         Extent::Protecting => "ServiceAccount",
         _ => return arguments,
     };

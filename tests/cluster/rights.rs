@@ -9,6 +9,7 @@ use std::time::Duration;
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles::csi_attacher;
+use csi_control_plane::roles::health_monitor::names::ABNORMAL;
 use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::roles::{self, ROLES};
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
@@ -25,6 +26,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use crate::cluster::claim_rights;
 use crate::ground::Daemon;
 use crate::ground::cluster::NAMESPACE;
+use crate::monitoring::{DEGRADED, count};
 use crate::rights::without;
 use crate::snapshotting::snapshotter;
 use crate::world::{World, until_some};
@@ -38,10 +40,10 @@ const LOG_ALONE: &str = "the log alone";
 const AT_ONCE: usize = 4;
 /// An Event is counted up five minutes after it was written at the earliest; a capacity object is looked up only if it was made
 /// and the watch has not shown it for as long as a poll takes; of what a pod may be of, ours is of a `ReplicaSet`.
-/// The resizer reads an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does. A cluster
+/// The resizer and the health monitor read an object again only after a conflict, which nobody can cause here: `tests/process/rbac.rs` does. A cluster
 /// that does not let the snapshotter read groups is one without groups; `tests/process/rbac_snapshots.rs` plays their rights.
 /// What a watch has not shown is looked up only where it is missing: `tests/process/rbac.rs` plays that.
-const NOT_SEEN_HERE: [(&str, &str, &str); 20] = [
+const NOT_SEEN_HERE: [(&str, &str, &str); 21] = [
     ("attacher", "get", "csinodes"),
     ("provisioner", "get", "csinodes"),
     ("provisioner", "get", "nodes"),
@@ -52,6 +54,7 @@ const NOT_SEEN_HERE: [(&str, &str, &str); 20] = [
     (ANY, "get", "csistoragecapacities"),
     (ANY, "get", "daemonsets"),
     (ANY, "get", "statefulsets"),
+    ("healthMonitor", "get", "persistentvolumeclaims"),
     ("resizer", "get", "persistentvolumeclaims"),
     ("resizer", "get", "persistentvolumes"),
     ("snapshotter", "list", "volumegroupsnapshotclasses"),
@@ -300,6 +303,24 @@ async fn play_snapshotter(
     None
 }
 
+/// Plays the health monitor: a volume is not healthy, which the server does not store.
+async fn play_health_monitor(
+    missing: Option<(String, String)>,
+    log: Arc<Mutex<String>>,
+) -> Option<Result<&'static str, String>> {
+    let world = World::with(|profile| *profile = profile.clone().with_volume_health()).await;
+    let (claim, volume) = world.monitored("claim").await;
+    world.ails(&volume, &[DEGRADED]);
+    let daemon = start(&world, "healthMonitor", missing.as_ref()).await;
+    if let Some(missing) = missing {
+        return Some(place_of(&world, &daemon, &log, &missing).await);
+    }
+    world.told_of(&claim, "something is wrong", |events| count(events, ABNORMAL) == 1).await;
+    world.serving(&daemon).await;
+    had_enough(&world, "healthMonitor", &daemon, &log).await;
+    None
+}
+
 /// Plays one role alone with its rights, or with all but one; says where the missing one is told.
 async fn play(
     role: &str,
@@ -314,6 +335,9 @@ async fn play(
     }
     if role == "snapshotter" {
         return play_snapshotter(missing, log).await;
+    }
+    if role == "healthMonitor" {
+        return play_health_monitor(missing, log).await;
     }
     let world = World::new().await;
     let testbed = TestBed::set_up(&world).await;
@@ -367,6 +391,8 @@ fn the_rights_that_no_run_misses_are_planned_with_all_that_belongs_to_them_and_f
     let expected = [
         "attacher csinodes {\"get\", \"list\", \"watch\"}",
         "attacher events {\"create\", \"patch\"}",
+        "healthMonitor events {\"create\", \"list\", \"patch\"}",
+        "healthMonitor persistentvolumeclaims {\"get\", \"list\", \"watch\"}",
         "provisioner csinodes {\"get\", \"list\", \"watch\"}",
         "provisioner csistoragecapacities {\"create\", \"delete\", \"get\", \"list\", \"patch\", \"watch\"}",
         "provisioner daemonsets {\"get\"}",

@@ -23,6 +23,8 @@ shared! {
     api: Api;
     /// The same, which puts finalizers on what is in use.
     protecting: Protecting;
+    /// The same, which stores the health of claims: from Kubernetes 1.37 on.
+    with_volume_health: VolumeHealth;
     /// The same where claims may name sources in other namespaces.
     across_namespaces: AcrossNamespaces;
     /// With the controllers of a cluster.

@@ -21,6 +21,7 @@
 //! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
+//! | [`health`], [`health_kept`] | volumes that are not healthy: Events, and the status of claims where the server stores it |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`resize`], [`resize_around`], [`resize_quota`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
@@ -28,7 +29,7 @@
 //! | [`taking_over`] | leases whose holder has provably ended |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`] | the regression lists, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`], [`health_rows`] | the regression lists, row by row, and where each row is proven |
 //!
 //! Beside them, in the same executable, as one more costs more to link than it is worth:
 //!
@@ -39,7 +40,7 @@
 //! | [`conformance`] | `tests/conformance`: what a kube-apiserver answers, asked of either |
 //! | [`accounts`], [`control_plane`], [`kinds`], [`programs`], [`shared`], [`tls`] | of `tests/cluster`: the real control plane |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`load`], [`rights`], [`supply`], [`supplier`] and [`resizing`]; [`ground`] is where it comes from. Times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`load`], [`rights`], [`supply`], [`supplier`], [`resizing`] and [`monitoring`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound of simulated time. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
@@ -68,6 +69,9 @@ mod failures;
 mod found;
 mod ground;
 mod grouping;
+mod health;
+mod health_kept;
+mod health_rows;
 mod http;
 mod journal;
 #[path = "../cluster/kinds.rs"]
@@ -78,6 +82,7 @@ mod load;
 mod logs;
 mod migrated;
 mod modify;
+mod monitoring;
 mod node_rows;
 mod nodes;
 mod objects;

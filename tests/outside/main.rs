@@ -73,6 +73,9 @@ mod load;
 #[path = "../it/logs.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod logs;
+#[path = "../it/monitoring.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios")]
+mod monitoring;
 #[path = "../node/mod.rs"]
 mod node;
 #[path = "../it/objects.rs"]

@@ -22,7 +22,7 @@ use super::rbac_snapshots;
 use super::theatre::{DRIVER, NODE, Theatre, node_id};
 
 /// Only a fault of ours would make them appear.
-const ACCIDENTS: [&Metric; 2] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES];
+const ACCIDENTS: [&Metric; 3] = [&names::ROLE_RESTARTS, &names::TASK_FAILURES, &names::RPC_LIMIT];
 
 /// What dashboards and alerts for the Go sidecars are made of: csi-lib-utils, client-go's queues and elections, and
 /// sig-storage-lib-external-provisioner. Written down here and not taken from the catalogue: a change of that must be seen.
@@ -48,7 +48,8 @@ const OF_GO: [(&str, &str, &[&str]); 18] = [
 ];
 
 /// A daemon that attached, failed, recovered, detached, listed, found drift and lost a watch; and that provisioned, deleted,
-/// failed at both, and found a claim that another had begun and nobody wants any more; and that expanded a volume at the second try,
+/// failed at both, and found a claim that another had begun and nobody wants any more; and that expanded a volume at the second try, which
+/// is not healthy,
 /// took and deleted a snapshot, found one that another had begun, and one whose content was removed by force; and that answered a probe of
 /// the driver, and was refused by a kubelet.
 async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
@@ -74,6 +75,7 @@ async fn experienced(theatre: &Theatre, collector: &Collector) -> Program {
         config["roles"]["registrar"] = json!({"directory": registry});
         config["telemetry"] = json!({"traces": {"endpoint": collector.endpoint()}});
         config["roles"]["reconciler"] = json!({"interval": "100ms", "orphans": true});
+        config["roles"]["healthMonitor"] = json!({"interval": "100ms", "listInterval": "100ms"});
         let capacity = json!({"enabled": true, "immediateBinding": true, "ownerLevel": -1});
         config["roles"]["provisioner"] = json!({"retry": {"initial": "100ms", "max": "1s"}, "capacity": capacity});
         config["roles"]["resizer"] = json!({"retry": {"initial": "100ms", "max": "1s"}});
@@ -158,6 +160,10 @@ async fn grown(theatre: &Theatre) {
         (capacity["storage"].0 == "2Gi").then_some(())
     })
     .await;
+    // And it is not healthy, in a way that is known and in one that is not.
+    let bound = PatchBody::Merge(json!({"status": {"phase": "Bound"}}));
+    api.patch_status::<PersistentVolume>("", "grown", bound).unwrap();
+    assert!(theatre.driver().set_health("grown", [(3, "Torn", "block 7"), (99, "New", "nobody knows")]));
 }
 
 /// A snapshot is taken at the second try and deleted; and a content is removed by force while the driver is called for it.
@@ -183,7 +189,7 @@ async fn snapshots(theatre: &Theatre) {
 
 #[tokio::test]
 async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus_can_read_it() {
-    let theatre = Theatre::open().await;
+    let theatre = Theatre::open_with(super::theatre::profile().with_volume_health()).await;
     let daemon = experienced(&theatre, &Collector::open().await).await;
     // And followed its file.
     let mut config: Value =

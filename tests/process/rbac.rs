@@ -49,6 +49,13 @@ fn part(role: &str) -> Part {
             begin: begin_attacher,
             done: |theatre| attacher_done(theatre).boxed_local(),
         },
+        "healthMonitor" => Part {
+            name: "healthMonitor",
+            section: || json!({"listInterval": "300ms", "interval": "300ms", "report": "both"}),
+            open: || Theatre::open().boxed_local(),
+            begin: begin_health_monitor,
+            done: |theatre| health_monitor_done(theatre).boxed_local(),
+        },
         "reconciler" => Part {
             name: "reconciler",
             section: || json!({"interval": "100ms", "orphans": true}),
@@ -228,6 +235,38 @@ async fn resizer_done(theatre: &Theatre) {
     .await;
     api.delete::<Pod>("default", "user").unwrap();
     eventually("the claim has grown", async || (status().capacity?.get("storage")?.0 == "2Gi").then_some(())).await;
+}
+
+/// A claim whose volume is not healthy, and conflicts.
+fn begin_health_monitor(theatre: &Theatre) {
+    let (api, driver) = (&theatre.testbed.api, theatre.driver());
+    api.keep_volume_health();
+    driver.change_profile(|profile| *profile = profile.clone().with_volume_health());
+    driver.seed(["ill"]);
+    driver.set_health("ill", [(1, "PathLost", "one path of two")]);
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "ill", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "ill", "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = api.create_value(claim).unwrap();
+    let mut volume = volume_object("ill", json!({}));
+    volume["spec"]["claimRef"] = json!({"namespace": "default", "name": "ill", "uid": claim["metadata"]["uid"]});
+    theatre.put(volume);
+    let bound = || PatchBody::Merge(json!({"status": {"phase": "Bound"}}));
+    api.patch_status::<PersistentVolume>("", "ill", bound()).unwrap();
+    api.patch_status::<PersistentVolumeClaim>("default", "ill", bound()).unwrap();
+    // Again and again, so that what cannot be read after it is told for a while.
+    let writes = Matching::any().verb("patch").user(USER).resource("persistentvolumeclaims").subresource("status");
+    let conflict = Rejection::conflict(resources::find("", "v1", "persistentvolumeclaims").unwrap(), "ill");
+    api.faults().add(ApiFault::on(writes, ApiAction::Refuse(conflict)).times(6));
+}
+
+async fn health_monitor_done(theatre: &Theatre) {
+    eventually("the claim says what is wrong", async || {
+        let claim: PersistentVolumeClaim = theatre.testbed.api.get("default", "ill").unwrap();
+        claim.status?.health_status?.health_conditions.map(drop)
+    })
+    .await;
+    theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
 }
 
 async fn reconciler_done(theatre: &Theatre) {

@@ -7,7 +7,7 @@ use std::{fmt, fs};
 
 use csi_control_plane::roles::ROLES;
 
-use crate::{node_rows, provision_rows, resize_rows, rows, snapshot_holes, snapshot_rows};
+use crate::{health_rows, node_rows, provision_rows, resize_rows, rows, snapshot_holes, snapshot_rows};
 
 /// A role that this daemon hosts.
 struct Hosted {
@@ -31,6 +31,7 @@ const ALSO_PROVEN: &[(&str, char, Proofs)] =
 /// Every role of `ROLES`. The reconciler is the attacher's loop, and has its specification.
 const HOSTED: &[Hosted] = &[
     Hosted { role: "attacher", spec: "attacher", letter: 'R', proofs: rows::ROWS },
+    Hosted { role: "healthMonitor", spec: "node-and-health", letter: 'H', proofs: health_rows::ROWS },
     Hosted { role: "liveness", spec: "node-and-health", letter: 'L', proofs: node_rows::LIVENESS },
     Hosted { role: "provisioner", spec: "provisioner", letter: 'R', proofs: provision_rows::ROWS },
     Hosted { role: "reconciler", spec: "attacher", letter: 'R', proofs: rows::ROWS },
@@ -42,7 +43,7 @@ const HOSTED: &[Hosted] = &[
 /// Folders besides those of the roles whose citations need no name: the first file that has the letter is meant.
 const UNNAMED: &[(&str, &[&str])] = &[
     ("src/translation/", &["migration"]),
-    // Not in `ROLES` yet.
+    // A folder of Rust is not spelled as the role is.
     ("src/roles/health_monitor/", &["node-and-health"]),
     ("tests/simulation/changes/", &["resizer"]),
     ("tests/simulation/snapshots/", &["snapshotter"]),

@@ -39,6 +39,8 @@ mod status;
 mod arithmetic;
 #[path = "../../benches/compare/counted.rs"]
 mod counted;
+#[path = "../it/health_rows.rs"]
+mod health_rows;
 #[path = "../it/node_rows.rs"]
 mod node_rows;
 #[path = "../../benches/compare/order.rs"]

@@ -146,7 +146,15 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(65, "the guard of the driver's lists comes from the reconciler, for each role that lists"),
         ],
     ),
-    ("roles/health_monitor", 457, &[Growth(780, "the role itself: rounds, passes, and what it writes and tells")]),
+    (
+        "roles/health_monitor",
+        457,
+        &[
+            Growth(780, "the role itself: rounds, passes, and what it writes and tells"),
+            Growth(75, "the table of its Go sidecar: flags, versions, and how it is recognised"),
+            Growth(15, "a deadline of its own, and a fact that says which older Events cannot be read"),
+        ],
+    ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
     (
         "roles/provisioner",

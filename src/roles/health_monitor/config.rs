@@ -12,6 +12,10 @@ use crate::queue::Backoff;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HealthMonitorSection {
+    /// Deadline of one question of this role to the driver. null: `csi.timeout`.
+    #[serde(with = "duration::optional")]
+    #[schemars(with = "Option<duration::Text>")]
+    pub timeout: Option<Duration>,
     /// Time in which each volume is asked for once, where the driver has no list of volumes that are not healthy.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
@@ -61,6 +65,7 @@ impl HealthMonitorSection {
 impl Default for HealthMonitorSection {
     fn default() -> Self {
         Self {
+            timeout: None,
             interval: Duration::from_secs(60),
             list_interval: Duration::from_secs(300),
             page_size: 0,
@@ -73,6 +78,7 @@ impl Default for HealthMonitorSection {
 
 impl Section for HealthMonitorSection {
     fn check(&self, faults: &mut Faults) {
+        duration::check_deadline("timeout", self.timeout, faults);
         // Less is a loop that does nothing but ask.
         for (key, interval) in [("interval", self.interval), ("listInterval", self.list_interval)] {
             if interval < Duration::from_millis(100) {
@@ -103,6 +109,7 @@ mod tests {
             faults.into_vec().into_iter().map(|fault| fault.key).collect()
         };
         let section = HealthMonitorSection {
+            timeout: Some(Duration::ZERO),
             interval: Duration::ZERO,
             list_interval: Duration::ZERO,
             page_size: -1,
@@ -110,7 +117,10 @@ mod tests {
             workers: 0,
             report: Report::Both,
         };
-        assert_eq!(faulty_keys(&section), ["interval", "listInterval", "pageSize", "pageTimeout", "workers"]);
+        assert_eq!(
+            faulty_keys(&section),
+            ["timeout", "interval", "listInterval", "pageSize", "pageTimeout", "workers"]
+        );
         assert_eq!(faulty_keys(&HealthMonitorSection::default()), Vec::<String>::new());
     }
 }

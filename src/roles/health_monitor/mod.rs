@@ -16,8 +16,7 @@
 //! Not here yet:
 //!
 //! - the pass over `ListVolumes` that the role shares with the reconciler, for drivers before CSI 1.13 without `ControllerGetVolume`;
-//! - `nodeWatch`: Events about volumes on nodes that have failed;
-//! - the line in [`ROLES`](super::ROLES), and with it what users see: until then no daemon hosts the role.
+//! - `nodeWatch`: Events about volumes on nodes that have failed.
 
 pub mod condition;
 mod config;
@@ -34,6 +33,7 @@ mod reconcile;
 mod report;
 mod rules;
 mod serve;
+pub mod sidecar;
 pub mod source;
 pub mod view;
 
@@ -46,11 +46,11 @@ pub use self::config::{HealthMonitorSection, Report};
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
-/// The role's line in [`ROLES`](super::ROLES), once it is there.
+/// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<HealthMonitorSection>(NAME),
-    sidecar: None,
+    sidecar: Some(&sidecar::SIDECAR),
     restart_keys: &[],
     metrics: metrics::ALL,
     foreign_metrics: &[],

@@ -51,10 +51,13 @@ impl HealthMonitor {
         }
         let section = &self.section;
         let (volumes, claims) = (Store::of(&self.volumes), Store::of(&self.claims));
-        let cx = Arc::new(Context::new(TermScope::new(NAME, role, &term), section.clone(), volumes, claims));
-        if term.unless_over(hear_events(&cx)).await.is_err() {
-            return Ok(());
-        }
+        let cx = Arc::new(Context::new(
+            TermScope::with_timeout(NAME, role, &term, section.timeout),
+            section.clone(),
+            volumes,
+            claims,
+        ));
+        let Ok(unheard) = term.unless_over(hear_events(&cx)).await else { return Ok(()) };
         match cx.source() {
             Ok(source) => info!(method = source.method(), "monitoring the health of volumes"),
             Err(why) => info!(%why, "the health of volumes is not monitored"),
@@ -72,7 +75,7 @@ impl HealthMonitor {
         follow(&cx, &queue, &mut controllers);
         let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
         controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
-        show(role, &cx, &mut controllers);
+        show(role, &cx, unheard, &mut controllers);
         let served = controllers.serve().await;
         cx.memory.end();
         cx.gauges.end();
@@ -80,20 +83,22 @@ impl HealthMonitor {
     }
 }
 
-/// Reads once what the last leader has told in Events, so that this one does not tell it again, and tells its end (spec C4).
-async fn hear_events(cx: &Context) {
+/// Reads once what the last leader has told in Events, so that this one does not tell it again, and tells its end (spec C4). Returns why
+/// that was not to be read.
+async fn hear_events(cx: &Context) -> Option<String> {
     if cx.section.report == Report::Status {
-        return;
+        return None;
     }
     let list = |reason: &'static str| {
         cx.scope.in_task(async move |api| api.find::<ToldEvent>(&format!("reason={reason}")).await)
     };
-    let (Ok(abnormal), Ok(normal)) = (list(names::ABNORMAL).await, list(names::NORMAL).await) else { return };
+    let (Ok(abnormal), Ok(normal)) = (list(names::ABNORMAL).await, list(names::NORMAL).await) else { return None };
     let (abnormal, normal) = match abnormal.and_then(|abnormal| Ok((abnormal, normal?))) {
         Ok(told) => told,
         Err(error) => {
-            warn!(error = %ErrorChain(&error), "cannot read what Events have told of the health of volumes: some of it may be told again");
-            return;
+            let error = ErrorChain(&error).to_string();
+            warn!(error, "cannot read what Events have told of the health of volumes: some of it may be told again");
+            return Some(error);
         }
     };
     let own = names::event_source(&cx.scope.driver_name);
@@ -109,6 +114,7 @@ async fn hear_events(cx: &Context) {
             cx.memory.change(&handle, |memory| memory.told.insert(uid.to_owned(), told));
         }
     }
+    None
 }
 
 /// Asks for volumes that are bound from now on, and forgets those that are gone.
@@ -197,7 +203,7 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
 }
 
 /// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
+fn show(role: &RoleContext, cx: &Arc<Context>, unheard: Option<String>, controllers: &mut Controllers) {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let facts = {
         let cx = Arc::clone(cx);
@@ -209,7 +215,9 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
             let abnormal = cx.memory.collect(|memory| memory.is_abnormal.then_some(())).len();
             let last =
                 cx.last_round().map(|(ago, took)| fact("last round", format!("{} ago, took {}", Age(ago), Age(took))));
-            [source, fact("not healthy", format!("{abnormal} volumes"))].into_iter().chain(last).collect::<Vec<_>>()
+            let unheard = unheard.iter().map(|error| fact("cannot read older Events", error.clone()));
+            let facts = [source, fact("not healthy", format!("{abnormal} volumes"))];
+            facts.into_iter().chain(last).chain(unheard).collect::<Vec<_>>()
         }
     };
     controllers.show(role.board.facts(NAME, facts));

@@ -341,7 +341,7 @@ async fn lies_and_a_volume_that_the_driver_does_not_know_change_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_is_silent_for_five_intervals_fails_the_role_and_an_unhealthy_volume_does_not() {
+async fn h7_a_driver_that_is_silent_for_five_intervals_fails_the_role_and_an_unhealthy_volume_does_not() {
     let world = scene(asked(), json!({}), 1).await;
     world.testbed.driver.set_health("v0", [SLOW]);
     let _shown = world.context.board.role(|| RoleReport {

@@ -50,6 +50,11 @@ impl Ground {
         Self::on(shared::api().await, profile).await
     }
 
+    /// The same where the API server stores the health of claims.
+    pub(crate) async fn with_volume_health(profile: Profile) -> Self {
+        Self::on(shared::with_volume_health().await, profile).await
+    }
+
     /// The same with the controllers of a cluster.
     pub(crate) async fn with_controllers(profile: Profile) -> Self {
         Self::on(shared::with_controllers().await, profile).await

@@ -70,6 +70,8 @@ impl Ground {
         set
         /// On a cluster of its own.
         alone
+        /// The same as [`Ground::set`] where the API server stores the health of claims: Kubernetes does from 1.37 on.
+        with_volume_health
         /// The same as [`Ground::set`] with the controllers of a cluster.
         with_controllers
         /// The same on a cluster of its own.

@@ -48,6 +48,13 @@ impl Ground {
         Self::set(profile).await
     }
 
+    /// The same with an API that stores the health of claims.
+    pub(crate) async fn with_volume_health(profile: Profile) -> Self {
+        let ground = Self::set(profile).await;
+        ground.testbed.api.keep_volume_health();
+        ground
+    }
+
     /// The same with the controllers of a cluster.
     pub(crate) async fn with_controllers(profile: Profile) -> Self {
         let ground = Self::set(profile).await;
