@@ -155,6 +155,7 @@ async fn play(wanted: Wanted, folder: &Path) -> Result<(), SandboxError> {
     let machine = Machine { kubelet, probe: node.diagnostics };
     testbed.install_snapshots();
     testbed.install_groups();
+    testbed.api.keep_volume_health();
     // The cluster's own controllers: a claim is bound, a pod finds its node, its volumes are asked for, a snapshot gets its content.
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     Demo::announce(&testbed.api, &backend)?;
@@ -217,7 +218,8 @@ async fn tell(demo: &mut Demo<'_>, keep: bool, folder: &Path, backend: &Backend)
 /// Two nodes in two zones, each with storage of its own.
 pub(super) fn demo_profile() -> Profile {
     let zones = [("demo-node-a", "zone-a", 200 * GIB), ("demo-node-b", "zone-b", 120 * GIB)];
-    let mut profile = Profile::default().in_pools(zones.map(|(_, zone, size)| Pool::at([(ZONE, zone)], size)));
+    let mut profile =
+        Profile::default().with_volume_health().in_pools(zones.map(|(_, zone, size)| Pool::at([(ZONE, zone)], size)));
     for (node, zone, _) in zones {
         let segments = BTreeMap::from([(ZONE.to_owned(), zone.to_owned())]);
         profile.nodes.insert(node.to_owned(), Node { segments, ..Node::default() });

@@ -28,7 +28,7 @@ async fn the_mock_driver_of_kubernetes_goes_through_the_demo() {
     let log = std::fs::read_to_string(folder.path().join("mock-driver.log")).unwrap();
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}\n{log}", ended.stdout);
     // It tells nothing of places, of published nodes and of classes of attributes, and takes no groups of snapshots.
-    assert!(ended.stdout.contains("27 steps observed, 4 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("28 steps observed, 5 skipped in"), "{}", ended.stdout);
     // A method, and the error if it failed. The demo has looked whether the driver still has volumes.
     let calls: BTreeSet<&str> = log.lines().collect();
     for call in CALLS {

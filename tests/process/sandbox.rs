@@ -15,6 +15,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
     for step in [
         "driver demo.csi.example.com discovered",
         "lease external-attacher-leader-demo-csi-example-com won by",
+        "lease external-health-monitor-leader-demo-csi-example-com won by",
         "lease demo-csi-example-com won by",
         "lease external-resizer-demo-csi-example-com won by",
         "lease external-snapshotter-leader-demo-csi-example-com won by",
@@ -28,6 +29,8 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "is attached again",
         "claim orders asked for 2Gi, and has it: pvc-",
         "claim orders asked for the class faster, and pvc-",
+        "claim orders says that its volume is Degraded (DiskLost): one disk of two is lost",
+        "claim orders says that its volume is healthy again",
         "snapshot before-the-upgrade of claim orders is taken, and ready to use: snapshot-",
         "claim restored provisioned from the snapshot: pvc-",
         "the restored volume and the snapshot are deleted",
@@ -40,7 +43,7 @@ async fn the_story_with_the_demo_driver_comes_to_its_end() {
         "the claims are deleted, and so are their volumes at the driver",
         "the daemon withdrew the driver, and the kubelet unregistered it",
         "the daemon stopped cleanly and released its leases",
-        "34 steps observed in",
+        "37 steps observed in",
     ] {
         assert!(ended.stdout.contains(step), "{step:?} in\n{}", ended.stdout);
     }
@@ -101,7 +104,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_with_exit_code_1_tells_of_
     assert_eq!(program.exit().await, Some(1), "{}", program.stderr());
     let said = program.stderr();
     for part in [
-        "step 13 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 14 was not observed within 5s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "; in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "; event VolumeAttachFailed on claim invoices: ",
     ] {
@@ -134,7 +137,7 @@ async fn the_story_drives_the_users_own_driver_and_leaves_nothing_behind() {
     let ended = run(&["sandbox", "--csi-endpoint", &endpoint, "--node-id", "my-node"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     assert!(ended.stdout.contains("attaching archive failed, and its status says why: CSINode"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("30 steps observed, 3 skipped in"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("31 steps observed, 4 skipped in"), "{}", ended.stdout);
     assert!(theatre.driver().state().volumes().is_empty(), "{:?}", theatre.driver().state());
 }
 

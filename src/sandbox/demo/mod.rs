@@ -27,12 +27,15 @@ pub use self::narrator::{Narrator, NotObserved, Seen};
 use super::api::{Api, DirectError, PatchBody};
 use super::driver::{Action, Fault, Method};
 use super::testbed::Daemon;
+use crate::proto::VolumeHealthErrorType;
 use crate::roles::ROLES;
 
 /// The name of the daemon of the demo.
 pub const DAEMON: &str = "sandbox";
 /// The message of the demo driver's failing attach.
 const FAILURE: &str = "the storage backend is out of attach slots";
+/// What the storage says of a damaged volume: the reason, and words for people.
+const DAMAGE: (&str, &str) = ("DiskLost", "one disk of two is lost");
 /// The node on which a user's own driver registers late.
 const LATE_NODE: &str = "node-late";
 /// The number of its failures.
@@ -153,6 +156,7 @@ impl<'a> Demo<'a> {
         self.repair_drift(&orders).await?;
         self.grow(&orders.volume).await?;
         self.modify(&orders.volume).await?;
+        self.damage_and_repair(&orders.volume).await?;
         self.snapshot_and_restore(&orders.volume).await?;
         self.snapshot_group_and_delete().await?;
         let archive = self.fail_and_recover().await?;
@@ -273,6 +277,23 @@ impl<'a> Demo<'a> {
         self.see_attributes(claim, objects::FASTER).await?;
         let name = &volume.name;
         self.narrator.step(format_args!("claim {claim} asked for the class {}, and {name} has it", objects::FASTER));
+        Ok(())
+    }
+
+    /// The storage loses a part of a volume, and gets it back.
+    async fn damage_and_repair(&mut self, volume: &Volume) -> Result<(), StoryError> {
+        let claim = &volume.claim;
+        let Backend::Demo(driver) = self.backend else {
+            self.narrator.skip("a claim says that its volume is not healthy", "nobody damages your storage");
+            return Ok(());
+        };
+        let (reason, message) = DAMAGE;
+        driver.set_health(&volume.handle, [(VolumeHealthErrorType::Degraded.into(), reason, message)]);
+        self.see_health(claim, &[("Degraded", reason)]).await?;
+        self.narrator.step(format_args!("claim {claim} says that its volume is Degraded ({reason}): {message}"));
+        driver.set_health(&volume.handle, []);
+        self.see_health(claim, &[]).await?;
+        self.narrator.step(format_args!("claim {claim} says that its volume is healthy again"));
         Ok(())
     }
 

@@ -139,6 +139,19 @@ impl Demo<'_> {
         .await
     }
 
+    /// Waits until a claim says this of the health of its volume: the status and the reason of each fault.
+    pub(super) async fn see_health(&mut self, claim: &str, wrong: &[(&str, &str)]) -> Result<(), NotObserved> {
+        let what = if wrong.is_empty() { "healthy" } else { "not healthy" };
+        self.observe_status(claim, &format!("claim {claim} has a volume that is {what}"), |status| {
+            let told = status.health_status.and_then(|health| health.health_conditions).unwrap_or_default();
+            if told.iter().map(|it| (it.status.as_str(), it.reason.as_str())).eq(wrong.iter().copied()) {
+                return Seen::Yes(());
+            }
+            Seen::NotYet(format!("{} faults are told", told.len()))
+        })
+        .await
+    }
+
     /// Waits until a pod has a node.
     pub(super) async fn see_scheduled(&mut self, pod: &str) -> Result<String, NotObserved> {
         let api = self.api.clone();

@@ -28,6 +28,7 @@ async fn demo_with<T>(overlay: &str, play: impl AsyncFnOnce(&mut Demo<'_>, Daemo
     let yaml = verb::configuration("unix:///csi.sock", driver, None, Some(&path)).unwrap();
     testbed.install_snapshots();
     testbed.install_groups();
+    testbed.api.keep_volume_health();
     let _habits = testbed.start_actors_with_snapshots(SnapshotHabits::default());
     let dial = testbed.driver_dial(DAEMON);
     Demo::announce(&testbed.api, &backend).unwrap();
@@ -65,7 +66,7 @@ fn says(text: &str, parts: &[&str]) {
 async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { provisioner: { topology: false } }").await;
     let parts = [
-        "step 11 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
+        "step 12 was not observed within 60s: invoices is attached to node-b; last seen: rpc error: code = FailedPrecondition",
         "in the cluster: claim invoices is Bound; claim orders is Bound; volume pvc-",
         "pod invoices is on node-b; pod orders is on node-a; pvc-",
         "on node-a is attached; pvc-",
@@ -79,7 +80,7 @@ async fn a_story_whose_volumes_are_made_anywhere_ends_in_time_and_says_where() {
 async fn a_story_whose_attacher_waits_for_an_hour_ends_in_time_and_says_where() {
     let said = end_of_demo_with("roles: { attacher: { retry: { initial: 1h, max: 1h } } }").await;
     let parts = [
-        "step 25 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
+        "step 28 was not observed within 60s: archive is attached to node-b; last seen: rpc error: code = ResourceExhausted",
         "in the cluster: claim archive is Bound; claim invoices is Bound",
         "event VolumeAttachFailed on claim archive",
     ];
