@@ -62,6 +62,13 @@ fn longhorn_as_a_running_cluster_prints_it() {
 }
 
 #[test]
+fn health_monitor_with_its_node_watcher_and_the_agent_that_upstream_has_ended() {
+    fixture("health-monitor", manifest!("health-monitor"), |wanted| {
+        wanted.driver = Some("io.kubernetes.storage.mock".to_owned());
+    });
+}
+
+#[test]
 fn linstor_with_the_newest_sidecars_and_their_deadlines() {
     fixture("resizer-deadlines", manifest!("resizer-deadlines"), |_| ());
 }
