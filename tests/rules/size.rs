@@ -152,7 +152,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(780, "the role itself: rounds, passes, and what it writes and tells"),
             Growth(75, "the table of its Go sidecar: flags, versions, and how it is recognised"),
-            Growth(15, "a deadline of its own, and a fact that says which older Events cannot be read"),
+            Growth(16, "a deadline and a queue of its own, and a fact that says why older Events cannot be read"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),

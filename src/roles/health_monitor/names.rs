@@ -12,6 +12,9 @@ pub const UNKNOWN: &str = "UnknownVolumeHealthCondition";
 /// The reason of the Event that the driver does not know the volume.
 pub const NOT_FOUND: &str = "VolumeNotFound";
 
+/// The queue of volumes, by their handles.
+pub const QUEUE: &str = "csi-monitor-pv-queue";
+
 /// The Lease.
 ///
 /// ```

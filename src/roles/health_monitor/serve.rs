@@ -63,7 +63,7 @@ impl HealthMonitor {
             Err(why) => info!(%why, "the health of volumes is not monitored"),
         }
         let span = |handle: &String| info_span!(parent: None, "volume", role = NAME, volume = %handle);
-        let queue = queues::make(role, NAME, &[("ask", section.workers)], section.backoff(), span);
+        let queue = queues::make(role, names::QUEUE, &[("ask", section.workers)], section.backoff(), span);
         let mut controllers = Controllers::new(NAME, &role.board, &term);
         controllers.follow(&cx.claims);
         controllers.follow(&cx.volumes);
