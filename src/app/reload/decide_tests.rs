@@ -92,6 +92,13 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.attacher.defaultFsType", json!("ext4"), "attacher"),
         ("roles.attacher.events", json!("all"), "attacher"),
         ("roles.attacher.errorCodes", json!(false), "attacher"),
+        ("roles.healthMonitor.timeout", json!("2m"), "healthMonitor"),
+        ("roles.healthMonitor.interval", json!("2m"), "healthMonitor"),
+        ("roles.healthMonitor.listInterval", json!("2m"), "healthMonitor"),
+        ("roles.healthMonitor.pageSize", json!(10), "healthMonitor"),
+        ("roles.healthMonitor.pageTimeout", json!("2m"), "healthMonitor"),
+        ("roles.healthMonitor.workers", json!(5), "healthMonitor"),
+        ("roles.healthMonitor.report", json!("both"), "healthMonitor"),
         ("roles.liveness.listen", json!("[::]:1"), "liveness"),
         ("roles.liveness.path", json!("/driver"), "liveness"),
         ("roles.liveness.probeTimeout", json!("5s"), "liveness"),
@@ -214,7 +221,8 @@ fn other_words_for_the_same_are_no_change() {
         Verdict::Same
     );
     let roles = json!({
-        "attacher": {}, "liveness": {}, "provisioner": null, "reconciler": {}, "registrar": null, "resizer": {}, "snapshotter": {},
+        "attacher": {}, "healthMonitor": null, "liveness": {}, "provisioner": null, "reconciler": {}, "registrar": null, "resizer": {},
+        "snapshotter": {},
     });
     let (all, short) = (reference(), json!({ "roles": roles }));
     assert_eq!(decide(&loaded(&all), &loaded(&short), &depends_on()), Verdict::Same);

@@ -13,7 +13,7 @@ use crate::config::sidecar::{Sidecar, Signs};
 pub const SIDECAR: Sidecar = Sidecar {
     name: "external-health-monitor-controller",
     signs: Signs {
-        words: &["external-health-monitor-controller"],
+        words: &["csi-external-health-monitor-controller", "external-health-monitor-controller"],
         flags: &["list-volumes-interval", "enable-node-watcher", "monitor-interval", "volume-list-add-interval"],
     },
     roles: &[super::NAME],
