@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use jiff::Timestamp;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -14,8 +14,9 @@ use super::error::{JournalError, OpenError};
 use super::format::{self, Content, Contents, Key, Stored};
 use super::ledger::{JournalStatus, Ledger, LeftBecause, Recorded};
 use super::metrics::JournalMetrics;
-use super::place::{Place, SEGMENTS};
+use super::place::{Place, SEGMENTS, selector};
 use super::told::warn_foreign;
+use crate::cluster::names::ANNOTATION_JOURNAL_NODE;
 use crate::cluster::{Api, ConfigMap, ObjectName, SmolStr};
 use crate::election::{Term, TermOver};
 use crate::process::Clock;
@@ -286,15 +287,24 @@ async fn fetch_with<E: Content>(api: &Api, place: &Place, n: usize) -> Result<Op
     Ok(Some(format::read::<E>(place, n, object).map_err(Arc::new)?))
 }
 
-/// Reads the entries of a journal that another role or another daemon keeps, copies among them. Changes nothing.
-pub async fn read<E: Content>(api: &Api, place: &Place) -> Result<Vec<E>, OpenError> {
-    let reads = join_all((0..SEGMENTS).map(|n| fetch_with::<E>(api, place, n))).await;
-    let mut entries = Vec::new();
-    for read in reads {
-        let Some(Contents { entries: own, copies, .. }) = read? else { continue };
-        entries.extend(own.iter().chain(&copies).filter_map(opened_from).map(|entry| entry.content));
+/// Reads the entries of the journals that other roles or other daemons of the driver keep, copies among them: of the one at `place`, and
+/// of those of nodes in the same namespace. Changes nothing.
+pub async fn read<E: Content>(api: &Api, place: &Place) -> Result<Vec<Opened<E>>, OpenError> {
+    let labels = selector(&place.driver);
+    let of_nodes = api.list::<ConfigMap>(Some(&place.namespace), Some(&labels));
+    let (reads, of_nodes) = join(join_all((0..SEGMENTS).map(|n| fetch_with::<E>(api, place, n))), of_nodes).await;
+    let mut segments = reads.into_iter().filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
+    for object in of_nodes? {
+        let Some(node) = object.metadata.annotation(ANNOTATION_JOURNAL_NODE) else { continue };
+        let place = place.of_node(node);
+        // No daemon reads one of another name.
+        let n = Place::names(&place.stem).iter().position(|name| **name == *object.metadata.name);
+        if let Some(n) = n {
+            segments.push(format::read::<E>(&place, n, object).map_err(Arc::new)?);
+        }
     }
-    Ok(entries)
+    let all = segments.iter().flat_map(|Contents { entries, copies, .. }| entries.iter().chain(copies));
+    Ok(all.filter_map(opened_from).collect())
 }
 
 /// An entry from its copy on an object. Only texts that can be read get into a ledger.

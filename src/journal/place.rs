@@ -35,6 +35,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// The journal of one node, beside this one of all nodes.
+    #[must_use]
+    pub fn of_node(&self, node: &str) -> Self {
+        Self { stem: format!("{}-{node}", self.stem), node: Some(node.to_owned()), ..self.clone() }
+    }
+
     /// The address of a segment.
     pub fn segment(&self, n: usize) -> ObjectName {
         ObjectName::namespaced(&self.namespace, segment_name(&self.stem, n))

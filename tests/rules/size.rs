@@ -94,6 +94,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(12, "the journal holds its client by itself, as the kit holds those of roles"),
             Growth(12, "another role reads the entries of a journal that it does not keep"),
+            Growth(11, "and those of the journals of nodes"),
         ],
     ),
     (
@@ -180,7 +181,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     (
         "roles/reconciler",
         252,
-        &[Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told")],
+        &[
+            Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told"),
+            Growth(32, "a volume is in doubt only while a request is open that may have made it"),
+        ],
     ),
     ("roles/registrar", 1595, &[]),
     (

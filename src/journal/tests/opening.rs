@@ -33,13 +33,14 @@ async fn a_new_leader_gets_the_entries_of_its_predecessor() {
 #[tokio::test(start_paused = true)]
 async fn another_reader_sees_the_entries_and_those_that_are_copies() {
     let rig = Rig::new();
+    rig.server.admit(TOKEN, identity(&rules(None, true)));
     assert_eq!(read::<Asked>(&rig.api().await, &place()).await.unwrap(), []);
     let me = rig.start().await;
     me.keep("u1").await.unwrap();
     let copy = json!({ "at": "2026-01-01T00:00:00Z", "volumeName": "pvc-copy", "bytes": 1 }).to_string();
     rig.server.create_value(segment(7, &json!({ "data": { "u2": copy } }))).unwrap();
-    let names = read::<Asked>(&rig.api().await, &place()).await.unwrap().into_iter().map(|entry| entry.volume_name);
-    assert_eq!(names.collect::<Vec<_>>(), ["pvc-u1", "pvc-copy"]);
+    let names = read::<Asked>(&rig.api().await, &place()).await.unwrap().into_iter();
+    assert_eq!(names.map(|entry| entry.content.volume_name).collect::<Vec<_>>(), ["pvc-u1", "pvc-copy"]);
     rig.fault("get", Action::Refuse(Rejection::internal("no")), 1_000);
     assert!(matches!(read::<Asked>(&rig.api().await, &place()).await, Err(OpenError::Api(_))));
 }
@@ -155,7 +156,7 @@ fn the_rights_are_on_named_objects_unless_the_nodes_are_in_the_names() {
 async fn the_segments_of_a_node_that_is_gone_are_deleted_once_nothing_in_them_may_be_left_over_and_no_others() {
     let rig = Rig::new();
     rig.server.admit(TOKEN, identity(&rules(None, true)));
-    let place_of = |node: &str| Place { stem: format!("demo-csi-{node}"), node: Some(node.to_owned()), ..place() };
+    let place_of = |node: &str| place().of_node(node);
     for node in ["n1", "n2"] {
         let (journal, _) =
             Journal::open(&rig.term(), rig.api().await, place_of(node), rig.meter.clone(), rig.clock).await.unwrap();
@@ -184,6 +185,39 @@ async fn the_segments_of_a_node_that_is_gone_are_deleted_once_nothing_in_them_ma
         assert_eq!(lost, Lost { deleted, entries: Vec::new() });
     }
     assert_eq!(left(), ["demo-csi-n1-journal-9", "demo-csi-n2-journal-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_program_reads_the_journals_of_the_driver_with_and_without_a_node_and_no_others() {
+    let rig = Rig::new();
+    rig.server.admit(TOKEN, identity(&rules(None, true)));
+    let elsewhere = Place { driver: "other.csi".into(), stem: "other-csi".into(), ..place() };
+    let places = [place(), place().of_node("n1"), place().of_node("n2"), elsewhere.of_node("n1")];
+    for (place, name) in places.into_iter().zip(["u0", "u1", "u2", "others"]) {
+        let (journal, _) =
+            Journal::open(&rig.term(), rig.api().await, place, rig.meter.clone(), rig.clock).await.unwrap();
+        rig.run(journal, Vec::new()).keep(name).await.unwrap();
+    }
+    let of_node = |n: usize, name: &str, data: Value| {
+        let mut object = segment(n, &json!({ "data": data }));
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["annotations"][ANNOTATION_JOURNAL_NODE] = json!("n1");
+        rig.server.create_value(object).unwrap()
+    };
+    // A name that no daemon reads.
+    of_node(0, "backup-of-journal-0", json!({ "unread": "?" }));
+    let api = rig.api().await;
+    let keys = async || {
+        let read = read::<Asked>(&api, &place()).await?;
+        Ok::<_, OpenError>(read.into_iter().map(|entry| entry.key).collect::<Vec<_>>())
+    };
+    assert_eq!(keys().await.unwrap(), ["u0", "u1", "u2"]);
+    of_node(3, "demo-csi-n1-journal-3", json!({ "u4": "?" }));
+    let text = error_chain(&keys().await.unwrap_err());
+    assert!(text.contains("storage/demo-csi-n1-journal-3"), "{text}");
+    rig.server.admit(TOKEN, identity(&rules(Some("demo-csi"), false)));
+    let text = error_chain(&keys().await.unwrap_err());
+    assert!(text.starts_with("cannot open the journal: cannot list configmaps"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

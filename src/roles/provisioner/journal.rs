@@ -28,13 +28,9 @@ impl Content for Entry {
 
 /// Where the journal is. `node`: with node deployment, each node has its own journal.
 pub(super) fn place(namespace: &str, driver: &str, node: Option<&str>) -> Place {
-    let lease = names::lease(driver);
-    Place {
-        namespace: namespace.to_owned(),
-        stem: node.map_or_else(|| lease.clone(), |node| format!("{lease}-{node}")),
-        driver: driver.to_owned(),
-        node: node.map(str::to_owned),
-    }
+    let stem = names::lease(driver);
+    let place = Place { namespace: namespace.to_owned(), stem, driver: driver.to_owned(), node: None };
+    node.map_or_else(|| place.clone(), |node| place.of_node(node))
 }
 
 /// The rights that the journal needs.

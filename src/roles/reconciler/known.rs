@@ -5,8 +5,8 @@
 //! | a volume | the `PersistentVolume` with its handle, also one of an in-tree plugin that the driver has taken over; an entry of the journal, or a claim in progress, by its handle or its name |
 //! | a snapshot | the `VolumeSnapshotContent` with its handle, the `VolumeGroupSnapshotContent` with its handle or its group's; a content in progress, by the volume that it takes a snapshot of |
 //!
-//! CSI lists volumes without their names. While the journal has an entry whose volume cannot be told from the others, nothing that
-//! appears counts: it may be that volume. Journals of nodes (`nodeDeployment`) are not read, because their names are not known here.
+//! CSI lists volumes without their names. While the journal has an entry whose volume cannot be told from the others, what may be that
+//! volume does not count ([`Orphans`](super::orphans::Orphans)). With `nodeDeployment` each node has a journal: they are found by their label.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -17,7 +17,7 @@ use crate::cluster::{
     Cache, Cached, Fields, GroupSource, ObjectName, PersistentVolume, PersistentVolumeClaim,
     VolumeGroupSnapshotContent, VolumeSnapshotContent,
 };
-use crate::journal::{self, Content, OpenError, Place};
+use crate::journal::{self, Content, OpenError, Opened, Place};
 use crate::roles::kit::TermScope;
 use crate::roles::wiring::Wiring;
 use crate::translation::{NotServed, csi_form};
@@ -78,11 +78,14 @@ fn stem(driver: &str) -> String {
     object_name(driver)
 }
 
-/// The right to read the journal, which the provisioner may keep in another daemon.
+/// The rights to read the journals, which the provisioner may keep in other daemons.
 pub(super) fn rules(driver: Option<&str>) -> Vec<Rule> {
     let names = driver.map(|driver| Place::names(&stem(driver))).unwrap_or_default();
-    let reason = "tell an orphan from the volume of a request whose outcome is open";
-    vec![Rule::namespaced("", "configmaps", &["get"], reason).named(names)]
+    let configmaps = |verb: &'static str, reason| Rule::namespaced("", "configmaps", &[verb], reason);
+    vec![
+        configmaps("get", "tell an orphan from the volume of a request whose outcome is open").named(names),
+        configmaps("list", "find the journals of nodes, for the same"),
+    ]
 }
 
 impl Objects {
@@ -105,43 +108,44 @@ impl Objects {
         self.groups.settled().await;
     }
 
-    /// Takes what is known from the volumes of a listing. Returns whether those that are left and were not unknown before may be counted:
-    /// not if the journal has an entry whose volume they may be. `namespace`: the daemon's own.
+    /// Takes what is known from the volumes of a listing, and adds the claims for which what is left may have been made. `namespace`: the
+    /// daemon's own.
     pub(super) async fn know_volumes(
         &self,
         scope: &TermScope,
         namespace: &str,
         unknown: &mut Unknown<'_>,
-    ) -> Result<bool, ObscureError> {
+    ) -> Result<(), ObscureError> {
         let driver = &scope.driver_name;
-        is_known(&self.volumes)?;
         is_known(&self.claims)?;
-        for volume in self.volumes.all() {
-            if let Some(handle) = handle(&volume, driver)? {
-                unknown.know(&handle);
-            }
-        }
+        self.know_handles(driver, unknown)?;
         let in_progress = |claim: &PersistentVolumeClaim| {
             claim.spec.volume_name.is_none()
                 && [claim.provisioner(), claim.migrated_to()].contains(&Some(driver.as_str()))
         };
         if unknown.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let mut claims = self.claims.all();
         claims.retain(|claim| in_progress(claim));
-        unknown.know_named(&claims.iter().map(|claim| &*claim.metadata.uid).collect::<Vec<_>>());
+        let claims: Vec<&str> = claims.iter().map(|claim| &*claim.metadata.uid).collect();
         let place = Place { namespace: namespace.to_owned(), stem: stem(driver), driver: driver.clone(), node: None };
         let read = scope.in_task(async |api| journal::read::<Entry>(&api, &place).await).await;
         let entries = read.map_err(OpenError::from).flatten().map_err(ObscureError::Journal)?;
-        let (discarding, creating): (Vec<_>, Vec<_>) =
-            entries.iter().partition(|entry: &&Entry| entry.discarding.is_some());
-        discarding.into_iter().filter_map(|entry| entry.discarding.as_deref()).for_each(|handle| unknown.know(handle));
-        let mut names: Vec<&str> = creating.into_iter().map(|entry| &*entry.request.volume_name).collect();
-        // An entry leaves the journal some time after its PersistentVolume was stored.
-        names.retain(|name| self.volumes.get(&ObjectName::cluster(name)).is_none());
-        let found = unknown.know_named(&names);
-        Ok(names.iter().all(|name| found.contains(name)))
+        // What was stored meanwhile may have left the journal meanwhile.
+        self.know_handles(driver, unknown)?;
+        know_requests(unknown, &claims, &entries, |name| self.volumes.get(&ObjectName::cluster(name)).is_some());
+        Ok(())
+    }
+
+    fn know_handles(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
+        is_known(&self.volumes)?;
+        for volume in self.volumes.all() {
+            if let Some(handle) = handle(&volume, driver)? {
+                unknown.know(&handle);
+            }
+        }
+        Ok(())
     }
 
     /// Takes what is known from the snapshots of a listing.
@@ -162,6 +166,32 @@ impl Objects {
             know_group(&content, unknown);
         }
         Ok(())
+    }
+}
+
+/// Takes what claims in progress and entries of the journal know by a handle or a name. `is_stored`: there is a `PersistentVolume` of this
+/// name; an entry leaves the journal some time after that.
+fn know_requests(
+    unknown: &mut Unknown<'_>,
+    claims: &[&str],
+    entries: &[Opened<Entry>],
+    is_stored: impl Fn(&str) -> bool,
+) {
+    unknown.know_named(claims);
+    entries.iter().filter_map(|entry| entry.content.discarding.as_deref()).for_each(|handle| unknown.know(handle));
+    let names: Vec<Option<&str>> = entries
+        .iter()
+        .map(|entry| {
+            let Entry { request, discarding } = &entry.content;
+            discarding.is_none().then_some(&*request.volume_name).filter(|name| !is_stored(name))
+        })
+        .collect();
+    let found = unknown.know_named(&names.iter().copied().flatten().collect::<Vec<_>>());
+    for (entry, name) in entries.iter().zip(names) {
+        unknown.claim(&entry.key, name.is_some_and(|name| !found.contains(name)));
+    }
+    for uid in claims {
+        unknown.claim(uid, false);
     }
 }
 

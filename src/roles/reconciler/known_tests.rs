@@ -13,9 +13,9 @@ const DRIVER: &str = "Demo.CSI.example.com";
 #[test]
 fn the_journal_is_the_one_that_the_provisioner_keeps() {
     assert_eq!(stem(DRIVER), names::lease(DRIVER));
-    let rule = rules(Some(DRIVER)).remove(0);
-    assert_eq!(rule.resource_names.len(), 16);
-    assert!(rule.resource_names.contains("demo-csi-example-com-journal-0"));
+    let [get, list] = &rules(Some(DRIVER))[..] else { panic!("one right to each verb") };
+    assert_eq!((get.resource_names.len(), list.resource_names.len()), (16, 0));
+    assert!(get.resource_names.contains("demo-csi-example-com-journal-0"));
     assert!(rules(None)[0].resource_names.is_empty(), "of any driver");
 }
 
@@ -38,6 +38,39 @@ fn an_entry_of_the_provisioner_tells_the_name_or_the_handle_of_its_volume() {
     assert_eq!(written(json!({})), expected(None));
     assert_eq!(written(json!({ "discarding": "vol-1" })), expected(Some("vol-1")));
     assert_eq!(expected(None).subject(), "volume pvc-1");
+}
+
+#[test]
+fn requests_know_their_volumes_by_handle_or_name_and_the_others_may_be_those_of_open_ones() {
+    let entry = |key: &str, name: &str, discarding: Option<&str>| Opened {
+        key: key.to_owned(),
+        at: jiff::Timestamp::UNIX_EPOCH,
+        since: crate::cluster::SmolStr::default(),
+        content: Entry { request: Request { volume_name: name.to_owned() }, discarding: discarding.map(str::to_owned) },
+    };
+    let named = Item { name: Some("pvc-1".to_owned()), ..Item::of("v1".to_owned()) };
+    for (what, claims, entries, left, is_doubtful) in [
+        ("nothing is known", &[][..], vec![], &["v1", "v2"][..], false),
+        ("a claim's uid is in a name", &["1"], vec![], &["v2"], false),
+        ("a claim whose uid is nowhere has no request", &["7"], vec![], &["v1", "v2"], false),
+        ("an entry's name is told", &[], vec![entry("1", "pvc-1", None)], &["v2"], false),
+        ("an entry's name is not told", &[], vec![entry("7", "pvc-7", None)], &["v1", "v2"], true),
+        ("its PersistentVolume is stored", &[], vec![entry("8", "pvc-stored", None)], &["v1", "v2"], false),
+        ("a volume that is discarded", &[], vec![entry("7", "pvc-7", Some("V2"))], &["v1"], false),
+        ("one of two", &["7"], vec![entry("1", "pvc-1", None), entry("7", "pvc-7", None)], &["v2"], true),
+    ] {
+        let listed = [named.clone(), Item::of("v2".to_owned())];
+        let mut unknown = Unknown::all(IdKind::Volume, DRIVER, listed.clone());
+        know_requests(&mut unknown, claims, &entries, |name| name == "pvc-stored");
+        let mut orphans = crate::roles::reconciler::orphans::Orphans::default();
+        orphans.compare(tokio::time::Instant::now(), 2, unknown);
+        assert_eq!(orphans.undecided() > 0, is_doubtful, "{what}");
+        assert_eq!(orphans.undecided() + orphans.waiting(), left.len(), "{what}");
+        let mut unknown = Unknown::all(IdKind::Volume, DRIVER, listed);
+        know_requests(&mut unknown, claims, &entries, |name| name == "pvc-stored");
+        let found: Vec<String> = unknown.into_items().map(|item| item.handle).collect();
+        assert_eq!(found, left, "{what}");
+    }
 }
 
 #[test]

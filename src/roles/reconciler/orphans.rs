@@ -4,9 +4,21 @@
 //! sighting says nothing all the same, because a cache may be late: an orphan is unknown in two listings an [`HOUR`] apart and in all
 //! between them. One that is known again, or that a complete listing lacks, begins anew. A listing that failed says nothing.
 //!
-//! A doubt counts as known: nothing here may lead a person to delete data that is in use.
+//! A doubt counts as known: nothing here may lead a person to delete data that is in use. So a volume does not count while a request is
+//! open that may have made it, because a driver that tells no names does not say which one has. What was listed before the request's claim was seen is
+//! not its volume:
+//!
+//! | the claim was first seen | the volume was first listed | its request is open | the volume |
+//! |---|---|---|---|
+//! | any time | any time | no | counts |
+//! | before | after | yes | is doubtful |
+//! | in the same pass | in the same pass | yes | is doubtful: the request may have begun while the driver was listed |
+//! | after | before | yes | counts |
+//! | before, in progress without a request | after | again | is doubtful: an earlier request may have made it |
+//!
+//! A doubtful volume is not shown. One that has counted before goes on from there when the doubt has ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -48,6 +60,8 @@ pub struct Unknown<'a> {
     kind: IdKind,
     driver: &'a str,
     items: BTreeMap<String, Vec<Item>>,
+    /// The claims in progress and those of requests, by uid: whether its request is open, and may have made any of the items.
+    claims: BTreeMap<String, bool>,
 }
 
 impl<'a> Unknown<'a> {
@@ -57,7 +71,7 @@ impl<'a> Unknown<'a> {
         for item in listed.into_iter().filter(|item| kind != IdKind::Volume || !is_of_pod(&item.handle)) {
             items.entry(kind.key(driver, &item.handle)).or_default().push(item);
         }
-        Self { kind, driver, items }
+        Self { kind, driver, items, claims: BTreeMap::new() }
     }
 
     /// Whether everything is known.
@@ -79,15 +93,21 @@ impl<'a> Unknown<'a> {
 
     /// What was made under one of these names is known: its id or its name has it. Returns the names of which there was anything.
     pub fn know_named<'n>(&mut self, names: &[&'n str]) -> BTreeSet<&'n str> {
-        let names: Vec<(String, &str)> = names.iter().map(|name| (name.to_ascii_lowercase(), *name)).collect();
-        let mut found = BTreeSet::new();
-        if names.is_empty() {
-            return found;
+        // Each part of a text that is as long as a name is looked up: names have few lengths, and there may be thousands of both.
+        let mut by_length: BTreeMap<usize, HashMap<Vec<u8>, &str>> = BTreeMap::new();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            by_length.entry(name.len()).or_default().insert(name.to_ascii_lowercase().into_bytes(), name);
         }
+        let mut found = BTreeSet::new();
         self.know_all(|item| {
             let texts = [Some(&item.handle), item.name.as_ref()].map(|text| text.map(|text| text.to_ascii_lowercase()));
-            let has = |name: &str| !name.is_empty() && texts.iter().flatten().any(|text| text.contains(name));
-            let own: Vec<&str> = names.iter().filter(|(name, _)| has(name)).map(|(_, name)| *name).collect();
+            let parts_of = |text: &String| {
+                let parts = by_length.iter().flat_map(|(length, names)| {
+                    text.as_bytes().windows(*length).filter_map(|part| names.get(part).copied())
+                });
+                parts.collect::<Vec<&str>>()
+            };
+            let own: Vec<&str> = texts.iter().flatten().flat_map(parts_of).collect();
             found.extend(&own);
             !own.is_empty()
         });
@@ -115,7 +135,13 @@ impl<'a> Unknown<'a> {
         });
     }
 
+    /// There is a claim for which a volume is made. `is_open`: its request is, and what is left may be its volume.
+    pub fn claim(&mut self, uid: &str, is_open: bool) {
+        *self.claims.entry(uid.to_owned()).or_default() |= is_open;
+    }
+
     /// What is still unknown.
+    #[cfg(test)]
     pub fn into_items(self) -> impl Iterator<Item = Item> {
         self.items.into_values().flatten()
     }
@@ -135,15 +161,20 @@ pub struct Candidate {
     /// What the driver last said of it.
     pub item: Item,
     /// When the first listing began that had it.
-    pub first: Instant,
+    pub seen: Instant,
+    /// When the listing began from which on it counts: the first one after which no open request may have made it.
+    pub counts: Option<Instant>,
+    /// Whether an open request may have made it.
+    pub is_doubtful: bool,
     /// When the last one began.
     pub last: Instant,
 }
 
 impl Candidate {
-    /// Whether it was unknown for an hour.
+    /// Whether it has counted for an hour.
     pub fn is_orphan(&self) -> bool {
-        self.last.saturating_duration_since(self.first) >= HOUR
+        let is_old = self.counts.is_some_and(|since| self.last.saturating_duration_since(since) >= HOUR);
+        is_old && !self.is_doubtful
     }
 }
 
@@ -151,10 +182,10 @@ impl Candidate {
 #[derive(Debug, Default)]
 pub struct Orphans {
     candidates: BTreeMap<String, Candidate>,
+    /// The claims for which volumes are made, by uid, and when the first listing began after which each was seen.
+    claims: BTreeMap<String, Instant>,
     /// How much the last listing had. `None`: there was none.
     pub listed: Option<usize>,
-    /// How many unknown things may yet be those of a request whose outcome is open, and do not count.
-    pub undecided: usize,
     /// Why nothing is called an orphan: what could know of it cannot be read, or the driver does not list.
     pub unclear: Option<String>,
     /// Why the last listing failed.
@@ -162,18 +193,24 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// Takes in a complete listing of `listed` things that began at `at`, and what of it is unknown. `admits`: whether something that was
-    /// not unknown before may be counted. It is not while it may be the outcome of an open request.
-    pub fn compare(&mut self, at: Instant, listed: usize, unknown: Unknown<'_>, admits: bool) {
-        let mut before = std::mem::take(&mut self.candidates);
-        self.undecided = 0;
-        for item in unknown.into_items() {
-            let key = folded(&item.handle);
-            let first = before.remove(&key).map(|candidate| candidate.first).or_else(|| admits.then_some(at));
-            match first {
-                Some(first) => drop(self.candidates.insert(key, Candidate { item, first, last: at })),
-                None => self.undecided += 1,
+    /// Takes in a complete listing of `listed` things that began at `at`, and what of it is unknown.
+    pub fn compare(&mut self, at: Instant, listed: usize, unknown: Unknown<'_>) {
+        let Unknown { items, claims, .. } = unknown;
+        self.claims.retain(|uid, _| claims.contains_key(uid));
+        let mut oldest = None;
+        for (uid, is_open) in claims {
+            let since = *self.claims.entry(uid).or_insert(at);
+            if is_open {
+                oldest = Some(oldest.map_or(since, |oldest: Instant| oldest.min(since)));
             }
+        }
+        let mut before = std::mem::take(&mut self.candidates);
+        for item in items.into_values().flatten() {
+            let key = folded(&item.handle);
+            let (seen, counts) = before.remove(&key).map_or((at, None), |it| (it.seen, it.counts));
+            let is_doubtful = oldest.is_some_and(|oldest| oldest <= seen);
+            let counts = if is_doubtful { counts } else { counts.or(Some(at)) };
+            self.candidates.insert(key, Candidate { item, seen, counts, is_doubtful, last: at });
         }
         (self.listed, self.unclear, self.failed) = (Some(listed), None, None);
     }
@@ -193,9 +230,14 @@ impl Orphans {
         self.candidates.values().filter(|candidate| self.unclear.is_none() && candidate.is_orphan())
     }
 
-    /// How many are unknown for less than an hour.
+    /// How many count for less than an hour.
     pub fn waiting(&self) -> usize {
-        self.candidates.values().filter(|candidate| !candidate.is_orphan()).count()
+        self.candidates.values().filter(|candidate| !candidate.is_doubtful && !candidate.is_orphan()).count()
+    }
+
+    /// How many may be those of an open request.
+    pub fn undecided(&self) -> usize {
+        self.candidates.values().filter(|candidate| candidate.is_doubtful).count()
     }
 }
 

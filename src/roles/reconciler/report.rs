@@ -73,7 +73,7 @@ impl Findings {
 
 /// How old an orphan is at least: CSI does not say when a volume was made, so what counts is since when it is unknown.
 fn age(orphan: &Candidate, now: Instant, wall: Timestamp) -> Duration {
-    let unknown = now.saturating_duration_since(orphan.first);
+    let unknown = now.saturating_duration_since(orphan.seen);
     let taken = orphan.item.created.and_then(|created| Duration::try_from(wall.duration_since(created)).ok());
     taken.unwrap_or(unknown).max(unknown)
 }
@@ -86,8 +86,9 @@ fn summary(orphans: &Orphans) -> String {
     };
     let waiting = orphans.waiting();
     let waiting = (waiting > 0).then(|| format!("{waiting} more are unknown for less than an hour"));
-    let undecided = (orphans.undecided > 0)
-        .then(|| format!("{} may be of a request in the journal, and do not count yet", orphans.undecided));
+    let undecided = orphans.undecided();
+    let undecided =
+        (undecided > 0).then(|| format!("{undecided} may be of a request in the journal, and do not count yet"));
     let failed = orphans.failed.as_ref().map(|error| format!("the last listing failed: {error}"));
     [Some(listed), waiting, undecided, failed].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -12,8 +12,8 @@ fn findings(volumes: &[Item], snapshots: &[Item], begun: Instant, after: Duratio
     for at in [begun, begun + after] {
         let volumes = Unknown::all(IdKind::Volume, DRIVER, volumes.to_vec());
         let snapshots = Unknown::all(IdKind::Snapshot, DRIVER, snapshots.to_vec());
-        findings.volumes.compare(at, 7, volumes, true);
-        findings.snapshots.compare(at, 3, snapshots, true);
+        findings.volumes.compare(at, 7, volumes);
+        findings.snapshots.compare(at, 3, snapshots);
     }
     findings
 }
@@ -59,8 +59,10 @@ fn a_line_for_each_kind_says_how_many_there_are_or_why_that_is_not_told() {
     let unknown = |handles: &[&str]| {
         Unknown::all(IdKind::Volume, DRIVER, handles.iter().map(|handle| Item::of((*handle).to_owned())))
     };
-    findings.volumes.compare(begun + HOUR, 7, unknown(&["v", "w"]), true);
-    findings.volumes.compare(begun + HOUR, 7, unknown(&["v", "w", "x"]), false);
+    findings.volumes.compare(begun + HOUR, 7, unknown(&["v", "w"]));
+    let mut open = unknown(&["v", "w", "x"]);
+    open.claim("uid", true);
+    findings.volumes.compare(begun + HOUR + Duration::from_secs(1), 7, open);
     findings.snapshots.cannot_tell("no right".to_owned());
     findings.snapshots.failed("no luck".to_owned());
     let volumes =

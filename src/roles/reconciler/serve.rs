@@ -208,7 +208,7 @@ impl Passes<'_> {
         let namespace = self.role.instance.namespace.as_deref().unwrap_or_default();
         let known = objects.know_volumes(&self.scope, namespace, &mut unknown).await;
         self.tell(|Told { findings, .. }| match known {
-            Ok(admits) => findings.volumes.compare(started, count, unknown, admits),
+            Ok(()) => findings.volumes.compare(started, count, unknown),
             Err(error) => findings.volumes.cannot_tell(error_chain(&error)),
         });
     }
@@ -237,7 +237,7 @@ impl Passes<'_> {
         objects.settled().await;
         let known = objects.know_snapshots(&scope.driver_name, &mut unknown);
         self.tell(|Told { findings, .. }| match known {
-            Ok(()) => findings.snapshots.compare(started, count, unknown, true),
+            Ok(()) => findings.snapshots.compare(started, count, unknown),
             Err(error) => findings.snapshots.cannot_tell(error_chain(&error)),
         });
         Ok(())

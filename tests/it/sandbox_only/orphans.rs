@@ -8,6 +8,7 @@ use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiF
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
 use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tonic::Code;
@@ -18,20 +19,20 @@ use crate::objects;
 use crate::supplier::figure;
 use crate::world::World;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// The reconciler's section: it lists every ten minutes.
-fn looking() -> Value {
+pub(super) fn looking() -> Value {
     json!({ "reconciler": { "interval": "10m", "orphans": true } })
 }
 
 /// Longer pauses than a test has, so that an hour costs few calls.
-fn patient() -> Value {
+pub(super) fn patient() -> Value {
     json!({ "retry": { "initial": "5m", "max": "5m", "infeasible": "5m" } })
 }
 
 /// The kinds and handles of the orphans that the daemon shows, by handle.
-async fn orphans(world: &World, daemon: &Daemon) -> Vec<(String, String)> {
+pub(super) async fn orphans(world: &World, daemon: &Daemon) -> Vec<(String, String)> {
     let status = world.status(daemon).await;
     let table = status["tables"].as_array().unwrap().iter().find(|table| table["name"] == "orphans").unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -41,7 +42,7 @@ async fn orphans(world: &World, daemon: &Daemon) -> Vec<(String, String)> {
     rows
 }
 
-fn orphan(kind: &str, handle: &str) -> (String, String) {
+pub(super) fn orphan(kind: &str, handle: &str) -> (String, String) {
     (kind.to_owned(), handle.to_owned())
 }
 
@@ -98,6 +99,48 @@ async fn a_claim_in_progress_and_an_entry_of_the_journal_are_none() {
     // The outcome is known, and the claim's volume is deleted again.
     world.driver().clear_faults();
     sleep(90 * MINUTE).await;
+    assert_eq!(orphans(&world, &daemon).await, [orphan("volume", "behind")]);
+}
+
+#[tokio::test]
+async fn what_was_listed_before_a_request_that_stays_open_is_shown_and_what_comes_after_it_is_not() {
+    let world = World::supplied(|_| {}).await;
+    let daemon = world.provisioner_with(looking(), patient()).await;
+    world.driver().seed(["before"]);
+    sleep(11 * MINUTE).await;
+    // The driver tells no name of the claim's volume.
+    let (_, _claim) = world.unanswered_claim(json!({})).await;
+    let id = world.driver().state().volumes().keys().find(|id| **id != "before").unwrap().clone();
+    world.driver().change_state(|state| state.seed(&id).context.clear());
+    world.driver().seed(["after"]);
+    sleep(80 * MINUTE).await;
+    assert_eq!(orphans(&world, &daemon).await, [orphan("volume", "before")]);
+    let undecided = "1 of 3; 2 may be of a request in the journal, and do not count yet";
+    assert_eq!(told(&world, &daemon, "volumes").await, undecided);
+}
+
+#[tokio::test]
+async fn the_journal_of_a_node_is_read_too() {
+    let world = World::new().await;
+    world.driver().seed(["behind"]);
+    let segment = format!("{}-n1-journal-0", world.segment(0).trim_end_matches("-journal-0"));
+    let entry = json!({ "at": "2026-01-01T00:00:00Z", "request": { "volumeName": "pvc-1" } });
+    let made = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {
+            "name": segment,
+            "labels": { "csi-control-plane.io/journal": world.driver_name() },
+            "annotations": { "csi-control-plane.io/journal-version": "1", "csi-control-plane.io/node": "n1" },
+        },
+        "data": { "1": entry.to_string() },
+    });
+    world.config_maps().create(&PostParams::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+    let daemon = world.daemon(json!({ "roles": looking() })).await;
+    sleep(71 * MINUTE).await;
+    let undecided = "0 of 1; 1 may be of a request in the journal, and do not count yet";
+    assert_eq!(told(&world, &daemon, "volumes").await, undecided);
+    world.delete_segment(&segment).await;
+    sleep(81 * MINUTE).await;
     assert_eq!(orphans(&world, &daemon).await, [orphan("volume", "behind")]);
 }
 
