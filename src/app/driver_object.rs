@@ -165,7 +165,7 @@ fn event(context: &RoleContext, object: &CsiDriver, misfit: &Misfit, term: &Term
         Severity::Fault => EventKind::Warning,
         Severity::Hint => EventKind::Normal,
     };
-    context.events.record(&EventTarget::of(object), kind, REASON, misfit.text, term.permit());
+    context.events.record_standing(&EventTarget::of(object), kind, REASON, misfit.text, term.permit());
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ impl EventKind {
 /// Which Events are written first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EventPriority {
+    /// Before all others: it tells how things are, and each process that sees the same writes the same Event.
+    Standing,
     /// In the order in which they were noted.
     Usual,
     /// After all others, and dropped if more than a few dozen wait.

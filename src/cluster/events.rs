@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use jiff::fmt::temporal::DateTimePrinter;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
@@ -95,6 +96,12 @@ impl EventRecorder {
         self.record_with((kind, EventPriority::Low, self.recount), target, reason, note, permit);
     }
 
+    /// Notes an Event that tells how things are, and not that something has happened: the next process, which sees the same, writes no
+    /// second one.
+    pub fn record_standing(&self, target: &EventTarget, kind: EventKind, reason: &str, note: &str, permit: Permit) {
+        self.record_with((kind, EventPriority::Standing, self.recount), target, reason, note, permit);
+    }
+
     fn record_with(
         &self,
         kind: (EventKind, EventPriority, Duration),
@@ -143,12 +150,24 @@ impl EventRecorder {
             let count = json!({ "count": entry.seen, "lastTimestamp": seconds(entry.last) });
             (self.inner.api.patch_event(name, &Patch::Merge(count)).await, name.clone(), "counted")
         } else {
-            let suffix = format!("{}{}", self.inner.rng.suffix(), self.inner.rng.suffix());
+            let is_standing = entry.priority == EventPriority::Standing;
+            let suffix = if is_standing {
+                standing(key)
+            } else {
+                format!("{}{}", self.inner.rng.suffix(), self.inner.rng.suffix())
+            };
             // An object's name has at most 253 characters, and no two dots in a row.
             let stem: String = entry.target.name.chars().take(230).collect();
             let stem = stem.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
             let name = ObjectName::namespaced(entry.namespace(), format!("{stem}.{suffix}"));
-            (self.inner.api.create_event(&name, &self.event(key, &entry, &name)).await, name, "written")
+            match self.inner.api.create_event(&name, &self.event(key, &entry, &name)).await {
+                // An earlier process has written it.
+                Err(error) if is_standing && error.kind() == ApiErrorKind::Conflict => {
+                    let again = json!({ "lastTimestamp": seconds(entry.last) });
+                    (self.inner.api.patch_event(&name, &Patch::Merge(again)).await, name, "counted")
+                }
+                outcome => (outcome, name, "written"),
+            }
         };
         match outcome {
             Ok(()) => {
@@ -223,6 +242,12 @@ impl fmt::Debug for EventRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventRecorder").field("component", &self.component).finish_non_exhaustive()
     }
+}
+
+/// The end of the name of an Event that tells how things are: the same for the same key.
+fn standing(Key { component, uid, reason, note }: &Key) -> String {
+    let digest = Sha256::digest([&**component, &**uid, &**reason, &**note].join("\n"));
+    format!("{:016x}", digest.iter().take(8).fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
 /// RFC 3339 to the second, as `metav1.Time` is.

@@ -144,7 +144,7 @@ async fn another_configuration_and_another_driver_are_held_against_the_object_an
 }
 
 #[tokio::test]
-async fn a_standby_says_nothing_until_it_leads() {
+async fn a_standby_says_nothing_until_it_leads_and_then_adds_no_event() {
     let world = World::new().await;
     let object = world.announce(json!({"attachRequired": false})).await;
     let leader = world.daemon_on("a", json!({})).await;
@@ -157,6 +157,14 @@ async fn a_standby_says_nothing_until_it_leads() {
     world.misfit_events(&object, 1).await;
     leader.stop().await.unwrap();
     world.told(&standby, &misfits, &warnings).await;
+    // It says the same, and adds no Event.
+    let counted = format!("csi_control_plane_events_total{{reason=\"{REASON}\",result=\"counted\"}} 1");
+    settled("the Event is that of the process before", PATIENCE, async || {
+        let metrics = world.metrics(&standby).await;
+        if metrics.contains(&counted) { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    world.misfit_events(&object, 1).await;
 }
 
 #[tokio::test]

@@ -49,6 +49,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(41, "a CSIDriver has all fields that a role depends on"),
             Growth(3, "a kind that does not exist is told from one that cannot be read"),
             Growth(4, "objects are found by a field"),
+            Growth(16, "an Event that tells how things are is one, whichever process tells it"),
         ],
     ),
     (

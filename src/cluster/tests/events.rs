@@ -87,6 +87,36 @@ async fn a_repeated_error_is_one_event_that_is_counted_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn how_things_are_is_one_event_whichever_process_tells_it() {
+    let taken = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let server = Server::new(move |seen| {
+        let name = seen.body["metadata"]["name"].to_string();
+        if seen.method == "POST" && !taken.lock().unwrap().insert(name) {
+            return Answer::Json(409, status(409, "AlreadyExists", "there is one"));
+        }
+        created(seen)
+    });
+    let target = cluster_scoped("demo");
+    for _ in 0..2 {
+        let running = start(&server).await;
+        running.recorder.record_standing(&target, EventKind::Warning, "Misfit", "no capacity", allowed());
+        pass(Duration::from_secs(1)).await;
+    }
+    let other = EventTarget { uid: "anew".into(), ..target };
+    let running = start(&server).await;
+    running.recorder.record_standing(&other, EventKind::Warning, "Misfit", "no capacity", allowed());
+    pass(Duration::from_secs(1)).await;
+    let names: Vec<Value> = said(&server).iter().map(|(_, body)| body["metadata"]["name"].clone()).collect();
+    assert_eq!((&names[0], &names[2]), (&names[1], &Value::Null), "the second process asks for the same name");
+    assert_ne!(names[3], names[0], "an object that was made anew has an Event of its own");
+    let again = &server.seen()[2];
+    let path = format!("/api/v1/namespaces/default/events/{}", names[0].as_str().unwrap());
+    assert_eq!((&*again.method, &again.path), ("PATCH", &path));
+    assert_eq!(again.body, json!({ "lastTimestamp": "2026-01-01T00:00:00Z" }), "its count is the first one's");
+    assert_eq!(names.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_components_say_the_same_in_their_own_names_within_one_budget() {
     let server = Server::new(created);
     let running = start(&server).await;
