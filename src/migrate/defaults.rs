@@ -113,7 +113,19 @@ pub(super) fn tell(chosen: &[Chosen], listen: SocketAddr, found: &mut Found, not
         let key = source.sidecar.flag("timeout").and_then(Flag::key);
         if !theirs.is_zero() && theirs != ours && key.is_none_or(|key| source.setting(key).is_none()) {
             let [theirs, ours] = [theirs, ours].map(duration::format);
-            told.push(format!("--timeout was {theirs}; csi.timeout is {ours}"));
+            // Where some calls have a deadline of their own, the others of them had the default all the same.
+            let is_given = |flag: &str| {
+                let key = source.sidecar.flag(flag).and_then(Flag::key);
+                key.is_some_and(|key| source.setting(key).is_some())
+            };
+            let own = source.sidecar.overruled.iter().filter(|(_, by)| *by == "timeout").map(|(flag, _)| *flag);
+            let (given, missing): (Vec<&str>, Vec<&str>) = own.partition(|flag| is_given(flag));
+            match &missing[..] {
+                [flag, ..] if !given.is_empty() => {
+                    told.push(format!("--timeout and --{flag} were {theirs}; csi.timeout is {ours}"));
+                }
+                _ => told.push(format!("--timeout was {theirs}; csi.timeout is {ours}")),
+            }
         }
         if leads(source.sidecar) && !source.is_per_node() && !is_chosen("leaderElection.enabled") {
             told.push("--leader-election was off; leaderElection.enabled is true".to_owned());

@@ -205,7 +205,7 @@ impl Reader<'_> {
     fn locked(&mut self, gate: &LockedGate, given: &Given, value: &Value) {
         let is_off = *value == json!(false);
         if is_off && gate.matters {
-            let expected = format!("{}=true: {}", gate.name, gate.why);
+            let expected = format!("{}=true, or the gate left out: {}", gate.name, gate.why);
             self.undecided(&given.written, &given.written, &expected, gate.why);
         } else {
             self.dropped(&given.written, if is_off { gate.why } else { "always on here" });
@@ -227,6 +227,14 @@ fn meaning(flag: &Flag, value: &str) -> Meaning {
             return Meaning::Nothing("the pod's own namespace, which is the default".to_owned());
         }
         "http-endpoint" | "metrics-address" => return listening(value),
+        // Of csi-provisioner 2.0.
+        "capacity-controller-deployment-mode" => {
+            return match value {
+                "central" => Meaning::Key(json!(true)),
+                "" => Meaning::Nothing("empty: off, which is the default".to_owned()),
+                _ => Meaning::Wrong("central".to_owned()),
+            };
+        }
         "logging-format" if !matches!(value, "text" | "json") => return Meaning::Wrong("text or json".to_owned()),
         "kubeconfig" if value.is_empty() => return Meaning::Nothing("empty: the pod's account, as here".to_owned()),
         "leader-election-labels" => return labels(value),

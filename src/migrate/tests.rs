@@ -348,6 +348,7 @@ fn sample(name: &str, takes: Takes) -> &'static str {
         ("http-endpoint" | "metrics-address", _) => ":8081",
         ("leader-election-labels", _) => "a:b",
         ("logging-format", _) => "json",
+        ("capacity-controller-deployment-mode", _) => "central",
         ("feature-gates", _) => "Topology=true,MutableCSINodeAllocatableCount=true",
         (_, Takes::Switch) => "true",
         (_, Takes::Time) => "20s",

@@ -37,14 +37,31 @@ fn each_role_keeps_the_deadline_of_its_own_sidecar() {
 /// The precedence of csi-resizer 2.3: resizer spec 1.3.
 #[test]
 fn an_expansion_and_a_modification_keep_the_deadline_that_counted() {
-    for (arguments, timeout, resize, modify, overruled, is_long) in [
-        ("", None, None, None, 0, false),
-        (", --resize-timeout=300s, --modify-timeout=1800s", None, Some("5m"), Some("30m"), 0, true),
-        (", --timeout=120s, --resize-timeout=300s, --modify-timeout=1800s", Some("2m"), None, None, 2, true),
-        (", --timeout=10s, --resize-timeout=300s", Some("10s"), None, None, 1, false),
-        (", --resize-timeout=300s", None, Some("5m"), None, 0, true),
-        (", --modify-timeout=30m", None, None, Some("30m"), 0, true),
-        (", -timeout, 1m50s", Some("1m50s"), None, None, 0, true),
+    let common = Some("--timeout was 10s; csi.timeout is 15s");
+    for (arguments, timeout, resize, modify, overruled, is_long, default) in [
+        ("", None, None, None, 0, false, common),
+        (", --resize-timeout=300s, --modify-timeout=1800s", None, Some("5m"), Some("30m"), 0, true, common),
+        (", --timeout=120s, --resize-timeout=300s, --modify-timeout=1800s", Some("2m"), None, None, 2, true, None),
+        (", --timeout=10s, --resize-timeout=300s", Some("10s"), None, None, 1, false, None),
+        (
+            ", --resize-timeout=300s",
+            None,
+            Some("5m"),
+            None,
+            0,
+            true,
+            Some("--timeout and --modify-timeout were 10s; csi.timeout is 15s"),
+        ),
+        (
+            ", --modify-timeout=30m",
+            None,
+            None,
+            Some("30m"),
+            0,
+            true,
+            Some("--timeout and --resize-timeout were 10s; csi.timeout is 15s"),
+        ),
+        (", -timeout, 1m50s", Some("1m50s"), None, None, 0, true, None),
     ] {
         let text = attacher(&format!("[--csi-address=/csi/s, --leader-election{arguments}]"));
         let Outcome { report, files } = migrate(&wanted(&text.replace("csi-attacher:v4", "csi-resizer:v2.3.0")));
@@ -58,6 +75,8 @@ fn an_expansion_and_a_modification_keep_the_deadline_that_counted() {
         assert_eq!(without_effect, overruled, "{arguments}: {report}");
         let is_told = report.notes.texts().any(|note| note.contains("terminationGracePeriodSeconds 30: raise it"));
         assert_eq!(is_told, is_long, "{arguments}: {report}");
+        let told = report.containers[0].defaults.iter().find(|told| told.contains("csi.timeout"));
+        assert_eq!(told.map(String::as_str), default, "{arguments}");
     }
 }
 
@@ -202,6 +221,12 @@ fn flags_that_a_version_does_not_know_are_told() {
             "csi-external-health-monitor-controller:v0.16.0",
             ", --kube-api-qps=50",
             Some("--kube-api-qps (it came with 0.17),"),
+        ),
+        ("csi-provisioner:v2.0.4", ", --capacity-controller-deployment-mode=central", None),
+        (
+            "csi-provisioner:v6.4.0",
+            ", --capacity-controller-deployment-mode=central",
+            Some("--capacity-controller-deployment-mode (it went with 2.1),"),
         ),
     ] {
         let Outcome { report, files } = migrate(&wanted(&one(&format!("x/{image}"), arguments)));

@@ -108,6 +108,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             ),
             Growth(95, "the steps replace pods that an update strategy does not replace"),
             Growth(269, "annotations move with the container, and other objects that name it are found"),
+            Growth(18, "a flag of csi-provisioner 2.0, and the calls that had the default deadline beside another's"),
         ],
     ),
     (

@@ -254,6 +254,12 @@ const FLAGS: &[Flag] = &[
         "removing a source's finalizer is rare and quick: a few workers are enough",
     ),
     flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
+    flag(
+        "capacity-controller-deployment-mode",
+        Text,
+        Key("roles.provisioner.capacity.enabled"),
+        "the flag of v2.0: `central` is true",
+    ),
     flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
     flag("capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default"),
     flag("capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default"),

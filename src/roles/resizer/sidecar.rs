@@ -27,7 +27,8 @@ pub const SIDECAR: Sidecar = Sidecar {
         RELEASED_AT_EXIT,
         LockedGate {
             name: "RecoverVolumeExpansionFailure",
-            why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34",
+            why: "the algorithm without it is not hosted: Kubernetes has locked it on since 1.34, and csi-resizer v2.3 does not start with \
+                  the gate, whatever its value",
             matters: true,
         },
     ],
