@@ -164,6 +164,28 @@ async fn r3_a_label_that_a_node_gets_late_is_waited_for_and_seen_at_once() {
     world.assert_nothing_leaked().await;
 }
 
+/// A driver that has left a node looks like one that starts there: the node is not taken off the claim.
+#[tokio::test]
+async fn a_claim_for_a_node_that_the_driver_has_left_waits_until_it_is_back_or_another_node_is_selected() {
+    let world = World::two_zones().await;
+    let _daemon = world.supplier(slow()).await;
+    let (left, there) = (world.node_in("left", "z2").await, world.node_in("there", "z1").await);
+    let back = json!([{ "name": world.driver_name(), "nodeID": world.node_id(&left), "topologyKeys": [ZONE] }]);
+    world.set_drivers(&left, json!([])).await;
+    let class = world.waiting_class("class", json!({})).await;
+    let (waits, moves) = (world.claim("waits", &class, json!({})).await, world.claim("moves", &class, json!({})).await);
+    for claim in [&waits, &moves] {
+        world.select(claim, Some(&left)).await;
+        world.claim_told(claim, "ProvisioningFailed", "is not registered there").await;
+    }
+    world.select(&moves, Some(&there)).await;
+    assert_eq!(zone_of(&world.supplied_with(&moves).await), "z1");
+    assert_eq!(world.claim_now(&waits).await.annotations()[SELECTED_NODE], left);
+    world.set_drivers(&left, back).await;
+    assert_eq!(zone_of(&world.supplied_with(&waits).await), "z2");
+    world.assert_nothing_leaked().await;
+}
+
 #[tokio::test]
 async fn a_node_that_comes_before_the_driver_is_asked_counts_also_after_a_failed_attempt() {
     let world = World::two_zones().await;
