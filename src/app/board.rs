@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cluster::{Caches, Credentials, Outage, OutageStatus};
 use crate::config::Loaded;
-use crate::csi::{Csi, DriverState, VolumeActivity, VolumeLocks};
+use crate::csi::{CallActivity, Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{
     Age, ApiReport, Board, CacheReport, Column, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport,
     RoleScope, RoleStatus, Table,
@@ -24,6 +24,20 @@ const VOLUME_CALLS: Table = Table {
     columns: &[
         Column::text("volume", "volume"),
         Column::seconds("runningSeconds", "running for"),
+        Column::count("waiting", "waiting"),
+    ],
+};
+
+/// The RPCs that are limited.
+const LIMITED_CALLS: Table = Table {
+    name: "limitedCalls",
+    title: "RPCs that the driver gets fewer of at once, because it has refused some",
+    columns: &[
+        Column::text("rpc", "RPC"),
+        Column::count("limit", "at once"),
+        Column::seconds("limitedSeconds", "for"),
+        Column::text("lastRefusal", "last refusal"),
+        Column::count("inFlight", "in flight"),
         Column::count("waiting", "waiting"),
     ],
 };
@@ -88,6 +102,18 @@ impl StatusSource {
                 Err(state.last_error().unwrap_or("not connected yet").to_owned())
             })
             .forever();
+        let csi = self.csi.clone();
+        let row = |it: CallActivity| {
+            vec![
+                it.method.into(),
+                it.limit.into(),
+                it.limit.map(|_| it.limited_for).into(),
+                it.last_refusal.into(),
+                it.in_flight.into(),
+                it.waiting.into(),
+            ]
+        };
+        board.table("driver", &LIMITED_CALLS, move || csi.calls().into_iter().map(row).collect()).forever();
         let leases = self.leases.clone();
         board.lease("leases", move || leases.health()).forever();
     }

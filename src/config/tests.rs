@@ -303,7 +303,7 @@ fn faults_of_the_environment_name_the_variable() {
         ),
         (
             ("CSI_CONTROL_PLANE_CSI", "x"),
-            "csi: \"x\" -> a mapping with endpoint, maxLogLength, maxMessageBytes, timeout".to_owned(),
+            "csi: \"x\" -> a mapping with concurrency, endpoint, maxLogLength, maxMessageBytes, timeout".to_owned(),
         ),
     ];
     for (variable, expected) in table {

@@ -7,6 +7,7 @@
 //! - We enforce the deadline (by dropping the future, which resets the stream) and also send it to the driver as
 //!   `grpc-timeout`.
 //! - A call that its caller drops is recorded as `Canceled`, as the Go sidecars record it.
+//! - A call of the Controller services waits until the driver may be called ([`super::limiter`]) before any of that begins.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -28,6 +29,8 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use super::channel::Route;
 use super::error::{RpcError, code_name};
 use super::grpc_status::{GrpcStatus, StatusTap};
+use super::limit::Bounds;
+use super::limiter::{CallActivity, Limiters, Pass};
 use super::redact::{Line, Secrets};
 use crate::process::{Clock, Permit, Permitted};
 use crate::telemetry::{Meter, Propagation, names};
@@ -43,6 +46,17 @@ pub struct CsiOptions {
     pub max_log_length: Option<usize>,
     /// How the trace is passed to the driver.
     pub propagation: Propagation,
+    /// How many calls of one RPC may be in flight at once.
+    pub concurrency: Concurrency,
+}
+
+/// How many calls of one RPC may be in flight at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Concurrency {
+    /// So many always may.
+    pub min: u32,
+    /// More never may.
+    pub max: u32,
 }
 
 /// One RPC's names.
@@ -52,6 +66,13 @@ pub(super) struct Method {
     pub(super) rpc: &'static str,
     pub(super) name: &'static str,
     pub(super) path: &'static str,
+}
+
+impl Method {
+    /// Whether the driver works for it: what it says of itself it may be asked at any time.
+    fn is_limited(&self) -> bool {
+        matches!(self.service, "csi.v1.Controller" | "csi.v1.GroupController") && !self.rpc.ends_with("GetCapabilities")
+    }
 }
 
 /// A request, with its log output and its secret fields.
@@ -83,6 +104,7 @@ pub(super) struct Caller {
     driver_name: Mutex<Arc<str>>,
     /// Whether a driver of this name has taken an in-tree plugin over.
     is_successor: OnceLock<fn(&str) -> bool>,
+    limiters: Limiters,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
 }
@@ -97,7 +119,14 @@ const NOT_PERMITTED_MESSAGE: &str = "the leadership term ended before it was sen
 impl Caller {
     pub(super) fn new(options: CsiOptions, meter: Meter, clock: Clock) -> Self {
         let driver_name = Mutex::new(UNKNOWN_DRIVER.into());
-        Self { options: RwLock::new(options), driver_name, is_successor: OnceLock::new(), meter, clock }
+        Self {
+            options: RwLock::new(options),
+            driver_name,
+            is_successor: OnceLock::new(),
+            limiters: Limiters::default(),
+            meter,
+            clock,
+        }
     }
 
     /// How calls that begin now are made.
@@ -123,6 +152,20 @@ impl Caller {
     /// Whether the metric has the driver's name.
     pub(super) fn knows_driver_name(&self) -> bool {
         *self.driver_label() != *UNKNOWN_DRIVER
+    }
+
+    /// The RPCs that are limited, or whose calls wait.
+    pub(super) fn activity(&self) -> Vec<CallActivity> {
+        self.limiters.activity()
+    }
+
+    /// Waits until this RPC may be called. `None`: it always may.
+    async fn pass(&self, method: Method, Concurrency { min, max }: Concurrency) -> Option<Pass> {
+        if !method.is_limited() {
+            return None;
+        }
+        let bounds = Bounds { min, max };
+        Some(self.limiters.of(method.path, bounds, self.clock).pass(bounds).await)
     }
 
     fn driver_label(&self) -> Arc<str> {
@@ -161,6 +204,9 @@ impl Client {
     }
 
     pub(super) async fn call<Q: Request, R: Response>(&self, method: Method, request: Q) -> Result<R, RpcError> {
+        let mut options = self.caller.options();
+        options.timeout = self.timeout.unwrap_or(options.timeout);
+        let pass = self.caller.pass(method, options.concurrency).await;
         let span = info_span!(
             "csi_rpc",
             otel.name = method.name,
@@ -173,16 +219,19 @@ impl Client {
             rpc.grpc.status_code = Empty,
         );
         let mut observation = Observation::begin(&self.caller, method, self.is_migrated, span.clone());
-        let mut options = self.caller.options();
-        options.timeout = self.timeout.unwrap_or(options.timeout);
+        let driver_status = GrpcStatus::default();
         async {
             debug!(method = method.path, request = %Line::whole(&request), "rpc request");
             let secrets = Secrets::of(request.secrets());
             let answer: Result<R, RpcError> = self
-                .send(method, request, options, &observation)
+                .send(method, request, options, &observation, &driver_status)
                 .await
                 .map_err(|(code, message)| RpcError { method: method.path, code, message: secrets.strip(&message) });
             observation.end(&answer);
+            if let Some(pass) = pass {
+                let said = driver_status.code();
+                pass.end(observation.code, said, options.timeout, &observation.driver, &self.caller.meter);
+            }
             let limit = options.max_log_length;
             match &answer {
                 Ok(response) => {
@@ -205,12 +254,12 @@ impl Client {
         request: Q,
         options: CsiOptions,
         observation: &Observation,
+        driver_status: &GrpcStatus,
     ) -> Result<R, (Code, String)> {
         let channel = self.route.channel().map_err(|why| (Code::Unavailable, why.to_string()))?;
         let mut request = tonic::Request::new(request);
         request.set_timeout(options.timeout);
         options.propagation.inject(&observation.span.context(), &mut Headers(request.metadata_mut()));
-        let driver_status = GrpcStatus::default();
         let mut grpc = Grpc::new(StatusTap::new(channel, driver_status.clone()))
             .max_decoding_message_size(options.max_message_bytes);
         let exchange = async {

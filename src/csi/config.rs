@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::channel::{Endpoint, EndpointError};
-use super::client::CsiOptions;
+use super::client::{Concurrency, CsiOptions};
 use crate::process::{Faults, MAX_SOCKET_PATH, Section, duration};
 use crate::telemetry::Propagation;
 
@@ -26,6 +26,29 @@ pub struct CsiSection {
     /// How many characters of a driver's answer are logged. null: all.
     #[schemars(range(min = 1))]
     pub max_log_length: Option<usize>,
+    /// How many calls of one RPC may be in flight at once.
+    pub concurrency: ConcurrencySection,
+}
+
+/// How many calls of one RPC may be in flight at once: fewer while the driver refuses calls or does not answer in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ConcurrencySection {
+    /// Whether there are fewer while the driver answers `ResourceExhausted`, `Aborted` or `Unavailable`, or not before the deadline.
+    pub adaptive: bool,
+    /// So many always may be in flight.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub min: u32,
+    /// More than these are never in flight, whatever the number of workers.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max: u32,
+}
+
+impl Default for ConcurrencySection {
+    fn default() -> Self {
+        // A call that hangs holds its place until its deadline: it must not hold the only one.
+        Self { adaptive: true, min: 4, max: 1000 }
+    }
 }
 
 impl Default for CsiSection {
@@ -36,6 +59,7 @@ impl Default for CsiSection {
             // Some 50 000 volumes in one ListVolumes answer; gRPC's own 4 MiB were too few for drivers that don't page.
             max_message_bytes: 16 << 20,
             max_log_length: Some(8192),
+            concurrency: ConcurrencySection::default(),
         }
     }
 }
@@ -48,7 +72,14 @@ impl CsiSection {
             max_message_bytes: self.max_message_bytes,
             max_log_length: self.max_log_length,
             propagation,
+            concurrency: self.concurrency.options(),
         }
+    }
+}
+
+impl ConcurrencySection {
+    fn options(&self) -> Concurrency {
+        Concurrency { min: if self.adaptive { self.min } else { self.max }, max: self.max }
     }
 }
 
@@ -75,6 +106,13 @@ impl Section for CsiSection {
         }
         if self.timeout.is_zero() {
             faults.add("timeout", duration::format(self.timeout), "longer than 0s");
+        }
+        let ConcurrencySection { min, max, .. } = self.concurrency;
+        if min == 0 {
+            faults.add("concurrency.min", min, "at least 1");
+        }
+        if max < min.max(1) {
+            faults.add("concurrency.max", max, format_args!("at least concurrency.min, which is {}", min.max(1)));
         }
     }
 }

@@ -4,6 +4,7 @@
 //!   Endpoint ─> Dial ─> Csi::run ── handshake ──> watch<DriverState> ──Ready(Arc<Driver>)──> roles
 //!                                                                          │
 //!                                       client      one method per RPC: deadline, span, metric, typed error
+//!                                       limiter     no more calls of an RPC at once than the driver takes
 //!                                       capabilities  what the driver can do; a change begins a generation
 //!                                       operations  one mutating RPC per volume at a time
 //!                                       snapshots   restores of a snapshot beside each other, its deletion alone
@@ -22,6 +23,8 @@ mod config;
 mod driver;
 pub mod error;
 mod grpc_status;
+mod limit;
+mod limiter;
 mod link;
 mod neighbours;
 pub mod redact;
@@ -37,10 +40,11 @@ mod volume_locks;
 
 pub use capabilities::{Capabilities, ControllerRpc, GroupRpc, PluginService};
 pub use channel::{ConnectError, Endpoint, EndpointError};
-pub use client::{Client, CsiOptions};
+pub use client::{Client, Concurrency, CsiOptions};
 pub use config::CsiSection;
 pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{RpcError, code_name};
+pub use limiter::CallActivity;
 pub use link::{Dialer, Link};
 pub use service::Csi;
 pub use snapshot_locks::{SnapshotActivity, SnapshotLock, SnapshotLocks};

@@ -22,6 +22,7 @@ use super::capabilities::Capabilities;
 use super::channel::{Connection, Route};
 use super::client::{Caller, Client, CsiOptions};
 use super::driver::{Driver, DriverState, HandshakeError, Identity, identify};
+use super::limiter::CallActivity;
 use super::link::Dialer;
 use super::snapshot_locks::SnapshotLocks;
 use super::volume_listings::VolumeListings;
@@ -84,6 +85,11 @@ impl Csi {
     /// Makes connections of their users' own to the same driver, whether this one is there or not.
     pub fn dialer(&self) -> Dialer {
         Dialer::new(self.dial.clone(), Arc::clone(&self.caller))
+    }
+
+    /// The RPCs of which fewer calls may be in flight at once than the configuration allows, or whose calls wait.
+    pub fn calls(&self) -> Vec<CallActivity> {
+        self.caller.activity()
     }
 
     /// The number of connections to a ready driver.

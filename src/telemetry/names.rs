@@ -183,6 +183,9 @@ metrics! {
     /// What of the driver's object does not fit.
     DRIVER_OBJECT_MISFIT = "csi_control_plane_driver_object_misfit", Kind::Gauge, ["driver_name", "misfit", "severity"],
         "1 while the driver's CSIDriver object does not fit what is served here: a fault stops something, a hint costs something. Set only by who leads.";
+    /// The limit of an RPC.
+    RPC_LIMIT = "csi_control_plane_rpc_concurrency_limit", Kind::Gauge, ["driver_name", "method_name"],
+        "How many calls of an RPC may be in flight at once. Set once the driver has refused so many that there are fewer.";
     /// Connections made.
     DRIVER_CONNECTIONS = "csi_control_plane_driver_connections_total", Kind::Counter, [], "Connections made to the driver's socket.";
     /// Role state.

@@ -36,6 +36,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(148, "what of the CSIDriver object does not fit is told in four places"),
             Growth(47, "`check` says what of the CSIDriver object does not fit"),
             Growth(140, "`orphans` finds the leader and reads its status page"),
+            Growth(27, "the RPCs that the driver gets fewer of at once are shown"),
         ],
     ),
     ("cli", 140, &[]),
@@ -69,6 +70,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
             Growth(4, "the two calls of volume health of CSI 1.13"),
             Growth(12, "what a driver can tell of the health of volumes"),
+            Growth(510, "a driver that refuses calls gets fewer at once"),
         ],
     ),
     (
@@ -221,9 +223,14 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(41, "what a type declares is judged last and in other words, as in Kubernetes 1.37"),
             Growth(102, "the demo driver tells the health of its volumes, which turn unhealthy and back"),
             Growth(63, "the API stores the health of claims by the rules of 1.37, if it is told to"),
+            Growth(10, "the demo driver refuses what it has not room for"),
         ],
     ),
-    ("telemetry", 1539, &[Growth(2, "what of the CSIDriver object does not fit is counted")]),
+    (
+        "telemetry",
+        1539,
+        &[Growth(2, "what of the CSIDriver object does not fit is counted"), Growth(2, "the limit of an RPC")],
+    ),
     ("translation", 1049, &[]),
 ];
 
