@@ -8,7 +8,8 @@ const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
   --workloads LIST   of attach, provision, resize, snapshot, polled-snapshot, both, all, capacity, node (default: all)
-  --scenarios LIST   of burst, slow-burst, single, start, failover, cut, idle, first-attach, refresh, node (default: all)
+  --scenarios LIST   of burst, slow-burst, crowded-burst, single, start, failover, cut, idle, first-attach, refresh, node
+                     (default: all)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
   --segments N       of the capacity workload, each with three classes (default 1000)

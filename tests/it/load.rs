@@ -1,9 +1,12 @@
 //! Attachments in numbers: some come while others go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::json;
+use tonic::Code;
 
 use crate::world::World;
 
@@ -68,4 +71,29 @@ pub(crate) async fn came_and_went(world: &World, (coming, going): &(Load, Load),
     going.gone(world).await;
     world.balanced().await;
     world.called_at_most(times, coming.volumes.iter().chain(&going.volumes), since);
+}
+
+/// On so many calls the driver works at once.
+const MOST: usize = 4;
+const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
+
+#[tokio::test]
+async fn a_driver_that_refuses_calls_gets_fewer_at_once_and_all_volumes_are_attached() {
+    let (world, daemon) = World::with_daemon(json!({})).await;
+    let node = world.node("node").await;
+    let takes = Duration::from_millis(100);
+    let crowded = Action::Crowded { most: MOST, takes, code: Code::ResourceExhausted };
+    world.driver().inject(Fault::on(Method::ControllerPublishVolume, crowded));
+    let load = Load::put(&world, &node, "crowd", 60).await;
+    load.attached(&world).await;
+
+    let status = world.status(&daemon).await;
+    let mut tables = status["tables"].as_array().unwrap().iter();
+    let table = tables.find(|it| it["name"] == "limitedCalls").expect("the RPC is limited");
+    let row = &table["rows"][0];
+    assert_eq!((&row["rpc"], &row["lastRefusal"]), (&json!(PUBLISH), &json!("ResourceExhausted")), "{row}");
+    let limit = row["limit"].as_u64().unwrap();
+    assert!((1..=2 * MOST as u64).contains(&limit), "{row}");
+    let metrics = world.metrics(&daemon).await;
+    assert!(metrics.contains("csi_control_plane_rpc_concurrency_limit{"), "{metrics}");
 }

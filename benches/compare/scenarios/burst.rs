@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use csi_control_plane::process::Clock;
+use csi_control_plane::sandbox::driver::{Action, Fault};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::{Bout, FOR_EVER, PATIENCE, Scenario, Scene};
 use crate::Figures;
@@ -27,6 +29,8 @@ pub(crate) struct Burst {
     pub(crate) count: usize,
     pub(crate) latency: Duration,
     pub(crate) bound: Option<Duration>,
+    /// On how many calls the driver works at once: more are refused.
+    pub(crate) most: Option<usize>,
 }
 
 /// Where a phase began.
@@ -40,7 +44,8 @@ pub(super) struct Before {
 
 impl Scenario for Burst {
     fn name(&self) -> String {
-        format!("burst-{}-{}ms", self.count, self.latency.as_millis())
+        let kind = if self.most.is_some() { "crowded-burst" } else { "burst" };
+        format!("{kind}-{}-{}ms", self.count, self.latency.as_millis())
     }
 
     fn takes_bare(&self) -> bool {
@@ -72,6 +77,12 @@ impl Burst {
         let [forth, back] = workload.verbs();
         stage.before(workload, 0..self.count + 1).await;
         let bout = Bout::begin(scene, self.latency, self.bound).await;
+        if let Some(most) = self.most {
+            let driver = &bout.backend.driver;
+            driver.clear_faults();
+            let crowded = Action::Crowded { most, takes: self.latency, code: Code::ResourceExhausted };
+            workload.methods().into_iter().for_each(|method| driver.inject(Fault::on(method, crowded.clone())));
+        }
         let mut figures = Figures::new();
         if bout.writer.is_some() {
             self.forth(&bout, forth, &mut figures).await;

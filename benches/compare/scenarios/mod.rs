@@ -83,10 +83,11 @@ pub(crate) trait Scenario {
 pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<dyn Scenario>> {
     let wants = |name| Arguments::wants(&arguments.scenarios, name) && workload.suits(name);
     let mut all: Vec<Box<dyn Scenario>> = Vec::new();
-    let bursts = [("burst", Duration::ZERO), ("slow-burst", Duration::from_millis(200))];
+    let slow = Duration::from_millis(200);
+    let bursts = [("burst", Duration::ZERO, None), ("slow-burst", slow, None), ("crowded-burst", slow, Some(20))];
     for count in &arguments.counts {
-        for (_, latency) in bursts.into_iter().filter(|(name, _)| wants(name)) {
-            all.push(Box::new(burst::Burst { count: *count, latency, bound: arguments.bound }));
+        for (_, latency, most) in bursts.into_iter().filter(|(name, ..)| wants(name)) {
+            all.push(Box::new(burst::Burst { count: *count, latency, bound: arguments.bound, most }));
         }
     }
     if wants("single") {

@@ -174,6 +174,14 @@ impl Running {
                 sleep(after).await;
                 driver.apply(self.id, &body)
             }
+            Some(Action::Crowded { most, takes, code }) => {
+                let _hold = self.hold()?;
+                if driver.busy().len() > most {
+                    return Err(Refusal::new(code, format!("more than {most} operations at once")));
+                }
+                sleep(takes).await;
+                driver.apply(self.id, &body)
+            }
             Some(Action::Late(after)) => self.act_late(body, sleep(after)).await,
             Some(Action::Hold) => {
                 let mut releases = driver.0.releases.subscribe();

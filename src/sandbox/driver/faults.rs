@@ -112,6 +112,17 @@ pub enum Action {
     Wedge,
     /// It is served after a while, if its caller still waits then.
     Delay(#[serde(with = "crate::process::duration")] Duration),
+    /// It is served after a while, unless the driver works on so many others: then it is refused.
+    Crowded {
+        /// On how many the driver works at once.
+        most: usize,
+        /// How long one takes.
+        #[serde(with = "crate::process::duration")]
+        takes: Duration,
+        /// The gRPC code of a refusal.
+        #[serde(with = "code_as_name")]
+        code: Code,
+    },
     /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
     Late(#[serde(with = "crate::process::duration")] Duration),
     /// It is served when [`Driver::release`](super::Driver::release) is called, whether its caller still waits or not, and
