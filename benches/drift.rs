@@ -1,12 +1,13 @@
-//! The comparison of 10 000 attachments with a listing of the driver.
+//! The comparison of 10 000 attachments, and of 10 000 volumes that nothing may know, with a listing of the driver.
 
-#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking and reports by printing")]
 
 mod support;
 
 use std::collections::BTreeMap;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use csi_control_plane::cluster::IdKind;
 use csi_control_plane::csi::{PublishedOn, VolumeListing};
 use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
@@ -14,6 +15,7 @@ use csi_control_plane::roles::attacher::attachment::Direction;
 use csi_control_plane::roles::attacher::drift::{DriftDetector, Record};
 use csi_control_plane::roles::kit::listing::{Listing, Next};
 use csi_control_plane::roles::reconciler::entries;
+use csi_control_plane::roles::reconciler::orphans::{Item, Orphans, Unknown};
 
 const COUNT: usize = 10_000;
 const PAGE: usize = 500;
@@ -86,5 +88,47 @@ fn comparisons(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, comparisons);
+/// What is unknown of a listing of which all but every `known`th volume (0: none) has a `PersistentVolume`, beside a thousand claims in
+/// progress.
+fn unknown(known: usize) -> Unknown<'static> {
+    let items = (0..COUNT).map(|number| Item { bytes: Some(1 << 30), ..Item::of(support::handle(number)) });
+    let mut unknown = Unknown::all(IdKind::Volume, support::DRIVER, items);
+    for number in (0..COUNT).filter(|number| known > 0 && number % known != 0) {
+        unknown.know(&support::handle(number));
+    }
+    let uids: Vec<String> = (0..1_000).map(|number| format!("0f0e0d0c-0b0a-0908-0706-{number:012}")).collect();
+    unknown.know_named(&uids.iter().map(String::as_str).collect::<Vec<_>>());
+    for uid in &uids {
+        unknown.claim(uid, true);
+    }
+    unknown
+}
+
+fn orphans(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("orphans");
+    group.throughput(Throughput::Elements(COUNT as u64));
+    let now = Clock::system().now();
+    for (name, known) in [("compare, 1 % unknown", 100), ("compare, all unknown", 0)] {
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                Orphans::default,
+                |mut orphans| {
+                    orphans.compare(now, COUNT, unknown(known));
+                    orphans
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    let before = support::resident("self");
+    let mut all = Box::<Orphans>::default();
+    all.compare(now, COUNT, unknown(0));
+    assert_eq!(all.undecided(), COUNT);
+    let each = support::resident("self").saturating_sub(before) / COUNT;
+    println!("orphans: {each} bytes for each volume that nothing knows");
+    Box::leak(all);
+    group.finish();
+}
+
+criterion_group!(benches, comparisons, orphans);
 criterion_main!(benches);

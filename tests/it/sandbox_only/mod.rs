@@ -6,6 +6,7 @@ mod faults;
 mod groups;
 mod journal;
 mod orphans;
+mod orphans_at_large;
 mod provision;
 mod provision_kept;
 mod resize_writes;
