@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use csi_control_plane::cluster::IdKind;
-use csi_control_plane::csi::{PublishedOn, VolumeListing};
+use csi_control_plane::csi::listing::{Listing, Next};
+use csi_control_plane::csi::{ListedVolume, PublishedOn, VolumeListing};
 use csi_control_plane::process::Clock;
 use csi_control_plane::proto::{ListVolumesResponse, Volume, list_volumes_response};
 use csi_control_plane::roles::attacher::attachment::Direction;
 use csi_control_plane::roles::attacher::drift::{DriftDetector, Record};
-use csi_control_plane::roles::kit::listing::{Listing, Next};
 use csi_control_plane::roles::reconciler::entries;
 use csi_control_plane::roles::reconciler::orphans::{Item, Orphans, Unknown};
 
@@ -43,7 +43,7 @@ fn pages() -> Vec<ListVolumesResponse> {
 fn listed(pages: Vec<ListVolumesResponse>) -> BTreeMap<String, PublishedOn> {
     let mut listing = Listing::of("ListVolumes");
     for page in pages {
-        if listing.take(entries::volumes(page)).unwrap() == Next::Complete {
+        if listing.take(ListedVolume::page(page)).unwrap() == Next::Complete {
             break;
         }
     }

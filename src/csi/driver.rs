@@ -14,6 +14,7 @@ use super::error::RpcError;
 use super::snapshot_locks::SnapshotLocks;
 use super::volume_listings::VolumeListings;
 use super::volume_locks::VolumeLocks;
+use super::volume_passes::VolumePasses;
 use crate::proto;
 
 /// The state of the connection to the driver.
@@ -77,6 +78,8 @@ pub struct Driver {
     pub snapshots: SnapshotLocks,
     /// Where volumes were last seen attached. Shared by all generations.
     pub listings: VolumeListings,
+    /// The passes over its volumes, of which one is made at a time. Shared by all generations.
+    pub passes: VolumePasses,
     vendor_version: Mutex<String>,
 }
 
@@ -88,6 +91,7 @@ impl Driver {
         operations: VolumeLocks,
         snapshots: SnapshotLocks,
         listings: VolumeListings,
+        passes: VolumePasses,
     ) -> Self {
         let Identity { name, vendor_version, capabilities } = identity;
         Self {
@@ -98,6 +102,7 @@ impl Driver {
             operations,
             snapshots,
             listings,
+            passes,
             vendor_version: Mutex::new(vendor_version),
         }
     }

@@ -9,6 +9,7 @@
 //!                                       operations  one mutating RPC per volume at a time
 //!                                       snapshots   restores of a snapshot beside each other, its deletion alone
 //!                                       listings    where volumes were last seen attached
+//!                                       passes      one ListVolumes pass at a time, for all roles that want one
 //!                Dial ─> Dialer ─> Link: a connection of its own, for roles that check the driver itself
 //! ```
 //! Contract: a holder of an `Arc<Driver>` may keep it. If the driver restarts, calls fail as `Unavailable` until it is
@@ -26,6 +27,8 @@ mod grpc_status;
 mod limit;
 mod limiter;
 mod link;
+mod listed_volume;
+pub mod listing;
 mod neighbours;
 pub mod redact;
 mod rpcs;
@@ -37,6 +40,7 @@ mod tests;
 pub mod volume;
 mod volume_listings;
 mod volume_locks;
+mod volume_passes;
 
 pub use capabilities::{Capabilities, ControllerRpc, GroupRpc, PluginService};
 pub use channel::{ConnectError, Endpoint, EndpointError};
@@ -46,8 +50,10 @@ pub use driver::{Driver, DriverState, NameError, check_name};
 pub use error::{RpcError, code_name};
 pub use limiter::CallActivity;
 pub use link::{Dialer, Link};
+pub use listed_volume::{ListedVolume, known_bytes};
 pub use service::Csi;
 pub use snapshot_locks::{SnapshotActivity, SnapshotLock, SnapshotLocks};
 pub use volume::AccessModeError;
 pub use volume_listings::{PublishedOn, VolumeListing, VolumeListings};
 pub use volume_locks::{Both, GroupLock, VolumeActivity, VolumeLock, VolumeLocks};
+pub use volume_passes::{NextPass, Pages, Pass, PassConsumer, Turn, VolumePasses};

@@ -27,6 +27,7 @@ use super::link::Dialer;
 use super::snapshot_locks::SnapshotLocks;
 use super::volume_listings::VolumeListings;
 use super::volume_locks::VolumeLocks;
+use super::volume_passes::VolumePasses;
 use crate::process::{Clock, Dial, Rng, error_chain};
 use crate::telemetry::{Meter, names};
 
@@ -52,6 +53,7 @@ pub struct Csi {
     operations: VolumeLocks,
     snapshots: SnapshotLocks,
     listings: VolumeListings,
+    passes: VolumePasses,
     /// The number of connections to a ready driver, and the time of the latest one.
     met: Arc<Mutex<(u64, Option<Instant>)>>,
 }
@@ -68,6 +70,7 @@ impl Csi {
             operations: VolumeLocks::new(clock),
             snapshots: SnapshotLocks::new(clock),
             listings: VolumeListings::new(),
+            passes: VolumePasses::default(),
             met: Arc::default(),
         }
     }
@@ -228,7 +231,8 @@ impl Csi {
             }
         };
         let (operations, snapshots) = (self.operations.clone(), self.snapshots.clone());
-        Arc::new(Driver::new(identity, generation, client, operations, snapshots, self.listings.clone()))
+        let (listings, passes) = (self.listings.clone(), self.passes.clone());
+        Arc::new(Driver::new(identity, generation, client, operations, snapshots, listings, passes))
     }
 
     async fn give_up(&self, renamed: &HandshakeError) {

@@ -18,7 +18,7 @@ fn asked(profile: &mut Profile) {
 
 #[tokio::test]
 async fn h1_h7_h8_what_is_wrong_is_told_at_once_and_that_all_is_well_only_after_it() {
-    let world = World::new().await;
+    let world = World::with_rpc(ControllerRpc::ListVolumes, false).await;
     let ((ill, volume), (well, other)) = (world.monitored("ill").await, world.monitored("well").await);
     world.ails(&volume, &[DEGRADED]);
     let daemon = world.daemon(monitor(json!({}))).await;
@@ -99,7 +99,7 @@ async fn h24_the_claims_of_two_volumes_with_one_handle_are_told_by_one_answer() 
 
 #[tokio::test]
 async fn h2_h25_the_next_leader_repeats_nothing_and_tells_the_end_of_what_the_last_one_told() {
-    let world = World::new().await;
+    let world = World::with_rpc(ControllerRpc::ListVolumes, false).await;
     let (claim, volume) = world.monitored("claim").await;
     world.ails(&volume, &[DEGRADED]);
     let first = world.daemon_on("first", monitor(json!({}))).await;

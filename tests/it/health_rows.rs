@@ -54,13 +54,9 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         10,
         "all pages, and no endless chain of them",
-        Tests(&["h10_an_endless_chain_of_tokens_ends_the_pass_and_the_next_one_hears_all"]),
+        Tests(&["h10_an_endless_chain_of_tokens_ends_the_pass_and_the_next_one_lists_all"]),
     ),
-    (
-        11,
-        "an entry without a volume",
-        Instead("a list of CSI 1.13 has ids and no volumes", &["r21_entries_without_volume_or_status_do_no_harm"]),
-    ),
+    (11, "an entry without a volume", Tests(&["h10_h11_h22_a_driver_that_lists_no_nodes_has_passes_for_health_alone"])),
     (
         12,
         "a volume that is bound later",
@@ -130,15 +126,20 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         21,
         "one pass for two roles",
-        Instead(
-            "no pass is shared yet: a driver that tells conditions in ListVolumes alone is left alone, and the page says why",
-            &["the_source_follows_from_the_capabilities_the_newer_generation_first"],
-        ),
+        Tests(&[
+            "h21_one_pass_runs_at_a_time_for_all_that_had_joined_when_it_began",
+            "h21_passes_come_at_the_shortest_interval_that_a_living_term_asks_for",
+            "h21_two_roles_make_one_pass_in_an_interval_and_either_goes_on_without_the_other",
+            "h21_the_reconciler_and_the_health_monitor_make_one_pass_in_an_interval",
+        ]),
     ),
     (
         22,
         "passes for health alone",
-        Instead("no pass is shared yet", &["the_source_follows_from_the_capabilities_the_newer_generation_first"]),
+        Tests(&[
+            "h10_h11_h22_a_driver_that_lists_no_nodes_has_passes_for_health_alone",
+            "h22_a_driver_that_does_not_list_nodes_has_passes_for_health_alone",
+        ]),
     ),
     (23, "a node that is deleted", Instead("nodes are not watched yet", &["h5_neither_pods_nor_nodes_are_watched"])),
     (

@@ -21,7 +21,7 @@
 //! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
-//! | [`health`], [`health_kept`] | volumes that are not healthy: Events, and the status of claims where the server stores it |
+//! | [`health`], [`health_kept`], [`health_shared`] | volumes that are not healthy: Events, the status of claims where the server stores it, the list that two roles share |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`resize`], [`resize_around`], [`resize_quota`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |
@@ -72,6 +72,7 @@ mod grouping;
 mod health;
 mod health_kept;
 mod health_rows;
+mod health_shared;
 mod http;
 mod journal;
 #[path = "../cluster/kinds.rs"]

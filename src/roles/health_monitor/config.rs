@@ -16,18 +16,19 @@ pub struct HealthMonitorSection {
     #[serde(with = "duration::optional")]
     #[schemars(with = "Option<duration::Text>")]
     pub timeout: Option<Duration>,
-    /// Time in which each volume is asked for once, where the driver has no list of volumes that are not healthy.
+    /// Time in which each volume is asked for once, where the driver does not list how its volumes are.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub interval: Duration,
-    /// Pause between the end of one list of the volumes that are not healthy and the start of the next.
+    /// Pause between the end of one list and the start of the next. A list that `roles.reconciler` makes counts, too.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub list_interval: Duration,
-    /// How many volumes one page of the list may hold. 0: the driver decides.
+    /// How many volumes one page of a list may hold. 0: the driver decides. For `ListVolumes`, that of `roles.reconciler` counts if this
+    /// daemon leads for both.
     #[schemars(range(min = 0))]
     pub page_size: i32,
-    /// Deadline of one page of the list.
+    /// Deadline of one page of a list. For `ListVolumes`, that of `roles.reconciler` counts if this daemon leads for both.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub page_timeout: Duration,

@@ -32,7 +32,7 @@ pub struct Context {
     pub section: HealthMonitorSection,
     /// Every `PersistentVolume`.
     pub volumes: Store<PersistentVolume>,
-    /// Every claim, with the health that was told.
+    /// Every claim, with the health that its status holds.
     pub claims: Store<PersistentVolumeClaim>,
     /// What the term remembers of volumes, by their handles.
     pub memory: Memory<view::Memory>,
@@ -139,7 +139,7 @@ impl Context {
         let Silence { since, error } = self.state().silence.clone()?;
         let passed = self.scope.clock.now().saturating_duration_since(since);
         (passed > patience)
-            .then(|| format!("the driver has said nothing of the health of volumes for {}: {error}", Age(passed)))
+            .then(|| format!("the driver has not answered how its volumes are for {}: {error}", Age(passed)))
     }
 
     /// The handle of a volume, and its claim, if both are monitored (spec C2).
@@ -192,7 +192,7 @@ impl Context {
         }
         Some(View {
             handle: handle.to_owned(),
-            question: self.source().ok().map(Source::question),
+            question: self.source().ok().and_then(Source::question),
             report: self.section.report,
             claims,
             is_migrated: volumes.iter().any(|volume| volume.spec.in_tree.is_some()),
@@ -203,7 +203,7 @@ impl Context {
         })
     }
 
-    /// Whether something may still be told or held to be wrong with a volume, so that only the driver's answer can end that.
+    /// Whether something may still be reported or held to be wrong with a volume, so that only the driver's answer can end that.
     pub fn is_suspect(&self, handle: &str) -> bool {
         let holds =
             |claim: &PersistentVolumeClaim| claim.status.health.as_ref().is_some_and(|it| !it.conditions.is_empty());

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! rounds ──┬─ a list of what is not healthy ──> pass ──┐        (CSI 1.13)
+//!          ├─ a list of all volumes, shared ──> pass ──┤        (before)
 //!          └─ each volume in its turn ────────────────>├─> queue of handles ──> reconcile ──> policy (P) ──> status, Events
 //! claims and volumes that are bound ──> triggers ──────┘
 //! ```
@@ -15,7 +16,6 @@
 //!
 //! Not here yet:
 //!
-//! - the pass over `ListVolumes` that the role shares with the reconciler, for drivers before CSI 1.13 without `ControllerGetVolume`;
 //! - `nodeWatch`: Events about volumes on nodes that have failed.
 
 pub mod condition;

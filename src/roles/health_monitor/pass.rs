@@ -1,97 +1,96 @@
-//! A pass over `ControllerListVolumeHealth`, and what it means for the volumes that are monitored: what is listed is heard, and what was
-//! wrong and is listed no more is asked for (spec C3). A pass that fails means nothing (H14).
+//! The driver's lists, and what they say of the volumes that are monitored (spec C3). A pass that fails says nothing (H14).
+//!
+//! | | lists | a volume that is listed | one that is not, and was not healthy |
+//! |---|---|---|---|
+//! | `ControllerListVolumeHealth` | what is not healthy | is not healthy | is asked for |
+//! | `ListVolumes` | all volumes | is as its condition says; without one, it is asked for if it was not healthy | is asked for, if the driver has `ControllerGetVolume` |
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
-use thiserror::Error;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::cluster::IdKind;
-use crate::csi::{Client, RpcError};
+use crate::csi::listing::{Listing, Page, PassError, list};
+use crate::csi::{Client, ListedVolume, Pages};
 use crate::election::TermOver;
 use crate::process::error_chain;
 use crate::proto::volume_health::VolumeHealthEntry;
 use crate::proto::{ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse};
 use crate::queue::Cause;
 use crate::roles::kit::TermScope;
-use crate::roles::kit::listing::{Listing, Next, Page, PagingError};
 
-use super::condition::Abnormal;
+use super::condition::{Abnormal, Condition};
 use super::context::Context;
 use super::source::Source;
+use super::view::Listed;
 
-/// What is wrong with each volume that is not healthy.
-type Listed = BTreeMap<String, Vec<VolumeHealthEntry>>;
-
-/// A pass that ended without a list.
-#[derive(Debug, Error)]
-enum PassError {
-    #[error("page {page} of ControllerListVolumeHealth failed")]
-    Page {
-        page: u32,
-        #[source]
-        source: RpcError,
-    },
-    #[error(transparent)]
-    Paging(#[from] PagingError),
-    #[error(transparent)]
-    TermOver(#[from] TermOver),
-}
-
-impl PassError {
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Page { source, .. } => source.label(),
-            Self::Paging(PagingError::Loop { .. }) => "TokenLoop",
-            Self::Paging(PagingError::Endless { .. }) => "EndlessPages",
-            Self::TermOver(_) => "TermOver",
-        }
-    }
-
-    fn is_unimplemented(&self) -> bool {
-        matches!(self, Self::Page { source, .. } if source.code == tonic::Code::Unimplemented)
-    }
-}
-
-/// Makes one pass. `scope` has the deadline of a page; `wake` adds a volume to the queue.
+/// Makes one pass over `ControllerListVolumeHealth`. `scope` has the deadline of a page; `wake` adds a volume to the queue.
 pub(super) async fn pass(cx: &Context, scope: &TermScope, wake: impl Fn(String, Cause)) {
-    let begun = scope.clock.now();
-    match list(scope, cx.section.page_size).await {
-        Ok(listed) => {
-            cx.probed(Source::List, begun, "OK", None);
-            compare(cx, &listed, wake);
-            cx.round_ended(begun);
-        }
-        // The next term begins with a pass of its own.
-        Err(PassError::TermOver(_)) => {}
-        Err(error) => {
-            let told = error_chain(&error);
-            if error.is_unimplemented() {
-                cx.deny(Source::List);
-            } else {
-                warn!(error = told, "could not list the volumes that are not healthy");
-            }
-            cx.probed(Source::List, begun, error.label(), (!error.is_unimplemented()).then_some(told));
-        }
-    }
-}
-
-async fn list(scope: &TermScope, max_entries: i32) -> Result<Listed, PassError> {
-    let mut listing = Listing::of(Source::List.method());
-    let mut starting_token = String::new();
-    loop {
+    let (began, max_entries) = (scope.clock.now(), cx.section.page_size);
+    let result = list(Source::List.method(), |starting_token| async move {
         let request = ControllerListVolumeHealthRequest {
             max_entries,
             starting_token,
             ..ControllerListVolumeHealthRequest::default()
         };
-        let list = async |driver: Client| driver.controller_list_volume_health(request).await;
-        let page = scope.ask(list).await?.map_err(|source| PassError::Page { page: listing.pages() + 1, source })?;
-        match listing.take(entries(page))? {
-            Next::Page(token) => starting_token = token,
-            Next::Complete => return Ok(listing.into_entries()),
+        let page = scope.ask(async |driver: Client| driver.controller_list_volume_health(request).await);
+        Ok::<_, TermOver>(page.await?.map(entries))
+    });
+    // The next term begins with a pass of its own.
+    let Ok(result) = result.await else { return };
+    match result {
+        Ok(listing) => {
+            cx.probed(Source::List, began, "OK", None);
+            let conditions = listing
+                .into_entries()
+                .into_iter()
+                .map(|(id, entries)| (id, Condition::Abnormal(Abnormal::of(&entries))));
+            compare(cx, began, conditions, wake);
+            cx.round_ended(began);
+        }
+        Err(error) => {
+            if !error.is_unimplemented() {
+                warn!(error = error_chain(&error), "could not list the volumes that are not healthy");
+            }
+            failed(cx, Source::List, began, &error);
         }
     }
+}
+
+/// Uses the passes over `ListVolumes` that this role and the others of the process make, until the driver does not have the call, or the
+/// term is over.
+pub(super) async fn shared_passes(cx: &Context, wake: impl Fn(String, Cause)) -> Result<(), TermOver> {
+    let (scope, section) = (&cx.scope, &cx.section);
+    let pages = Pages { size: section.page_size, timeout: section.page_timeout, yields: true };
+    let (mut consumer, mut at) = (scope.passes.join(pages), scope.clock.now());
+    loop {
+        let Ok(source @ Source::Listing(question)) = cx.source() else { return Ok(()) };
+        let pass = scope.term.unless_over(async { scope.volume_pass(consumer.next(at).await).await }).await??;
+        match &pass.result {
+            Ok(listing) => {
+                cx.probed(source, pass.started, "OK", None);
+                let wake = |handle: String, cause: Cause| {
+                    // Nobody can be asked for what the list does not say.
+                    if cause != Cause::Resync || question.is_some() {
+                        wake(handle, cause);
+                    }
+                };
+                compare(cx, pass.started, conditions(listing), wake);
+                cx.round_ended(pass.started);
+            }
+            Err(error) => failed(cx, source, pass.started, error),
+        }
+        at = scope.clock.now() + section.list_interval;
+    }
+}
+
+fn failed(cx: &Context, source: Source, began: Instant, error: &PassError) {
+    if error.is_unimplemented() {
+        cx.deny(source);
+    }
+    cx.probed(source, began, error.label(), (!error.is_unimplemented()).then(|| error_chain(error)));
 }
 
 /// A page. An entry in which nothing is wrong is none: only the answer to a question calls a volume healthy.
@@ -103,20 +102,64 @@ fn entries(page: ControllerListVolumeHealthResponse) -> Page<Vec<VolumeHealthEnt
     }
 }
 
-/// Hears what is listed, and asks for what is listed no more. Ids that differ only in their spelling are one volume's.
-fn compare(cx: &Context, listed: &Listed, wake: impl Fn(String, Cause)) {
+/// The conditions that `ListVolumes` has told. Of a volume without one nothing is known.
+fn conditions(listing: &Listing<ListedVolume>) -> impl Iterator<Item = (String, Condition)> {
+    let conditions = listing.entries().iter().filter_map(|(id, volume)| Some((id, volume.condition.as_ref()?)));
+    conditions.map(|(id, condition)| (id.clone(), Condition::of_condition(condition)))
+}
+
+/// Uses what is listed, and asks for what was not healthy and is not listed. `began`: when the pass did.
+fn compare(
+    cx: &Context,
+    began: Instant,
+    listed: impl Iterator<Item = (String, Condition)>,
+    wake: impl Fn(String, Cause),
+) {
     let key = |id: &str| IdKind::Volume.key(&cx.scope.driver_name, id);
-    let listed: BTreeMap<String, Abnormal> =
-        listed.iter().map(|(id, entries)| (key(id), Abnormal::of(entries))).collect();
-    let mut ours = 0;
+    let listed = by_key(listed.map(|(id, condition)| (key(&id), condition)));
+    let (mut ours, mut abnormal) = (0, 0);
     for handle in cx.handles() {
-        if let Some(abnormal) = listed.get(&key(&handle)) {
-            ours += 1;
-            cx.memory.change(&handle, |memory| memory.heard = Some(abnormal.clone()));
-            wake(handle, Cause::Changed);
-        } else if cx.is_suspect(&handle) {
-            wake(handle, Cause::Resync);
+        let condition = listed.get(&key(&handle));
+        ours += usize::from(condition.is_some());
+        abnormal += usize::from(condition.is_some_and(|it| *it != Condition::Normal));
+        match condition {
+            Some(Condition::Normal) if !cx.is_suspect(&handle) => {}
+            Some(condition) => {
+                let listed = Listed { condition: condition.clone(), began };
+                if cx.memory.change(&handle, |memory| memory.list(listed)) {
+                    wake(handle, Cause::Changed);
+                }
+            }
+            None if cx.is_suspect(&handle) => wake(handle, Cause::Resync),
+            None => {}
         }
     }
-    debug!(listed = listed.len(), ours, "listed the volumes that are not healthy");
+    debug!(listed = listed.len(), ours, abnormal, "the driver has listed how its volumes are");
+}
+
+/// Ids that differ only in their spelling are one volume's. What is wrong with one of them counts.
+fn by_key(listed: impl Iterator<Item = (String, Condition)>) -> BTreeMap<String, Condition> {
+    let mut conditions = BTreeMap::new();
+    for (key, condition) in listed {
+        match conditions.entry(key) {
+            Entry::Vacant(vacant) => drop(vacant.insert(condition)),
+            Entry::Occupied(mut held) if *held.get() == Condition::Normal => drop(held.insert(condition)),
+            Entry::Occupied(_) => {}
+        }
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i1_of_two_entries_for_one_volume_the_bad_one_counts() {
+        let bad = Condition::Abnormal(Abnormal { text: "no path".to_owned(), ..Abnormal::default() });
+        for listed in [[Condition::Normal, bad.clone()], [bad.clone(), Condition::Normal]] {
+            let conditions = by_key(listed.into_iter().map(|condition| ("v".to_owned(), condition)));
+            assert_eq!(conditions, BTreeMap::from([("v".to_owned(), bad.clone())]));
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! What to do next about a volume: take what a list has said, ask, write what the claims' status lacks, tell (spec C3, C4). Pure.
+//! What to do next about a volume: use what a list says, ask, write what the claims' status lacks, report (spec C3, C4). Pure.
 //!
-//! - Only an answer of the driver changes anything; an error and an absence clear nothing (I1). What a list has said is taken before
-//!   anything else, because a list says only what is wrong.
+//! - Only an answer of the driver changes anything; an error and an absence clear nothing (I1). What a list says is used before anything
+//!   else: it is the driver's last answer.
 //! - A claim is compared with what it holds, so in a steady state nothing is written (I4), and a new leader repeats nothing (H2, H25).
 //! - A status can say only the three kinds of Kubernetes. What it cannot say is never called healthy there: then it stays as it is (H19).
 
@@ -17,7 +17,7 @@ use crate::roles::kit::drive::Next;
 use super::condition::{Abnormal, Condition, identity};
 use super::config::Report;
 use super::source::Question;
-use super::view::{Found, News, Progress, Told, View, What};
+use super::view::{Found, Listed, News, Progress, Reported, View, What};
 
 /// How often an Event repeats that something is still wrong: servers forget Events after an hour.
 const REPEAT: Duration = Duration::from_secs(3600);
@@ -25,13 +25,13 @@ const REPEAT: Duration = Duration::from_secs(3600);
 /// One step.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Takes what a list has said.
-    Hear(Abnormal),
+    /// Uses what a list says.
+    UseListed(Listed),
     /// Asks the driver.
     Ask(Question),
     /// Writes what is wrong into a claim's status.
     Write(Write),
-    /// Tells Events and metrics.
+    /// Writes Events and metrics.
     Report(Vec<News>),
 }
 
@@ -48,8 +48,8 @@ pub struct Write {
 
 /// The policy.
 pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
-    if let Some(heard) = &view.memory.heard {
-        return Next::Do(Step::Hear(heard.clone()));
+    if let Some(listed) = &view.memory.listed {
+        return Next::Do(Step::UseListed(listed.clone()));
     }
     let Some(found) = &progress.found else {
         return view.question.map_or(Next::Done, |question| Next::Do(Step::Ask(question)));
@@ -98,22 +98,22 @@ impl Write {
     }
 }
 
-/// What Events are still to tell.
+/// What Events are still to report.
 fn news(view: &View, found: &Found) -> Vec<News> {
     let mut news = Vec::new();
-    let nothing = Told::default();
+    let nothing = Reported::default();
     for claim in &view.claims {
-        let told = view.memory.told.get(&*claim.metadata.uid).unwrap_or(&nothing);
-        let mut tell = |what| news.push(News { claim: claim.metadata.uid.to_string(), what });
+        let reported = view.memory.reported.get(&*claim.metadata.uid).unwrap_or(&nothing);
+        let mut report = |what| news.push(News { claim: claim.metadata.uid.to_string(), what });
         match found {
-            Found::Missing if !told.is_missing => tell(What::Missing),
-            Found::Condition(Condition::Normal) if told.abnormal.is_some() => tell(What::Normal),
+            Found::Missing if !reported.is_missing => report(What::Missing),
+            Found::Condition(Condition::Normal) if reported.abnormal.is_some() => report(What::Normal),
             Found::Condition(Condition::Abnormal(abnormal)) => {
-                if is_for_events(view, abnormal) && is_due(told, &abnormal.text, view.at) {
-                    tell(What::Abnormal(abnormal.text.clone()));
+                if is_for_events(view, abnormal) && is_due(reported, &abnormal.text, view.at) {
+                    report(What::Abnormal(abnormal.text.clone()));
                 }
-                if !abnormal.unknown.is_empty() && told.unknown != abnormal.unknown {
-                    tell(What::Unknown(abnormal.unknown.clone()));
+                if !abnormal.unknown.is_empty() && reported.unknown != abnormal.unknown {
+                    report(What::Unknown(abnormal.unknown.clone()));
                 }
             }
             _ => {}
@@ -122,7 +122,7 @@ fn news(view: &View, found: &Found) -> Vec<News> {
     news
 }
 
-/// Whether Events tell what is wrong: where they are wanted, and otherwise what the status does not hold.
+/// Whether Events report what is wrong: where they are wanted, and otherwise what the status does not hold.
 fn is_for_events(view: &View, abnormal: &Abnormal) -> bool {
     let is_wanted = match view.report {
         Report::Events | Report::Both => true,
@@ -132,9 +132,9 @@ fn is_for_events(view: &View, abnormal: &Abnormal) -> bool {
     is_wanted && !abnormal.text.is_empty()
 }
 
-fn is_due(told: &Told, text: &str, now: Instant) -> bool {
+fn is_due(reported: &Reported, text: &str, now: Instant) -> bool {
     let is_old = |at: Instant| now.saturating_duration_since(at) >= REPEAT;
-    told.abnormal.as_ref().is_none_or(|(last, at)| last != text || is_old(*at))
+    reported.abnormal.as_ref().is_none_or(|(last, at)| last != text || is_old(*at))
 }
 
 #[cfg(test)]

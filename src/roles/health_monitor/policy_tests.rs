@@ -67,9 +67,10 @@ impl World {
 
     /// Another leader: nothing is remembered, and what Events have told is read again.
     fn another_leader(&mut self) {
-        let told = std::mem::take(&mut self.view.memory).told;
-        let abnormal = told.into_iter().map(|(uid, told)| (uid, Told { abnormal: told.abnormal, ..Told::default() }));
-        self.view.memory.told = abnormal.filter(|(_, told)| told.abnormal.is_some()).collect();
+        let reported = std::mem::take(&mut self.view.memory).reported;
+        let abnormal =
+            reported.into_iter().map(|(uid, it)| (uid, Reported { abnormal: it.abnormal, ..Reported::default() }));
+        self.view.memory.reported = abnormal.filter(|(_, reported)| reported.abnormal.is_some()).collect();
         self.view.is_status_kept = true;
     }
 
@@ -79,7 +80,7 @@ impl World {
     }
 
     /// One attempt. The driver says `found`; `meanwhile` a list says something.
-    fn attempt(&mut self, found: &Found, mut meanwhile: Option<Abnormal>) -> Vec<What> {
+    fn attempt(&mut self, found: &Found, mut meanwhile: Option<Listed>) -> Vec<What> {
         let (mut progress, mut told) = (Progress::default(), Vec::new());
         for _ in 0..20 {
             let steps = match next_step(&self.view, &progress) {
@@ -98,12 +99,14 @@ impl World {
         panic!("it comes to no end");
     }
 
-    fn perform(&mut self, step: Step, found: &Found, meanwhile: &mut Option<Abnormal>, told: &mut Vec<What>) -> Answer {
+    fn perform(&mut self, step: Step, found: &Found, meanwhile: &mut Option<Listed>, told: &mut Vec<What>) -> Answer {
         match step {
-            Step::Hear(heard) => Answer::Heard(heard),
+            Step::UseListed(listed) => Answer::Listed(listed),
             Step::Ask(_) => {
-                self.view.memory.heard = meanwhile.take();
-                Answer::Found(found.clone())
+                if let Some(listed) = meanwhile.take() {
+                    self.view.memory.list(listed);
+                }
+                Answer::Found(found.clone(), self.view.at)
             }
             Step::Write(write) => {
                 self.writes += 1;
@@ -115,6 +118,12 @@ impl World {
                 Answer::Reported(news, self.view.at)
             }
         }
+    }
+
+    /// What a list says that begins now.
+    fn listed(&self, entries: &[(i32, &str, &str)]) -> Listed {
+        let Found::Condition(condition) = health(entries) else { unreachable!() };
+        Listed { condition, began: self.view.at }
     }
 
     fn store(&mut self, write: &Write) {
@@ -211,7 +220,7 @@ fn h19_unknown_kinds_are_told_once_for_each_set_and_clear_nothing() {
     let statuses: Vec<_> = told.into_iter().map(|it| it.1.concat()).collect();
     let slow = "Degraded Slow one path of two";
     assert_eq!(statuses, [slow, slow, slow, "DataLoss Torn block 7"]);
-    assert!(world.view.memory.is_abnormal);
+    assert!(world.view.memory.abnormal.is_some());
 }
 
 #[test]
@@ -231,15 +240,33 @@ fn h20_new_words_are_written_and_the_time_changes_only_with_statuses_and_reasons
 #[test]
 fn h15_i1_what_a_list_has_said_meanwhile_comes_before_an_older_answer() {
     let mut world = World::new(Report::Both, true);
-    let told = world.attempt(&health(&[]), Some(abnormal(&[TORN])));
+    let listed = world.listed(&[TORN]);
+    let told = world.attempt(&health(&[]), Some(listed));
     assert_eq!((told.len(), world.status()), (1, vec!["DataLoss Torn block 7".to_owned()]));
-    assert!(world.view.memory.heard.is_none() && world.view.memory.is_suspect());
+    assert!(world.view.memory.listed.is_none() && world.view.memory.is_suspect());
     for nothing in [Found::Nothing, Found::Missing, Found::Missing] {
         world.attempt(&nothing, None);
         assert!(world.view.memory.is_suspect() && !world.status().is_empty(), "{nothing:?} clears nothing");
     }
     assert_eq!(world.told.iter().filter(|what| **what == What::Missing).count(), 1, "told once");
     assert_eq!(world.attempt(&health(&[]), None), [What::Normal]);
+    assert_eq!((world.status(), world.view.memory), (vec![], Memory::default()));
+}
+
+#[test]
+fn i1_a_healthy_volume_in_a_list_counts_if_the_list_began_after_the_last_bad_answer() {
+    let mut world = World::new(Report::Both, true);
+    let before = world.listed(&[]);
+    world.later(1);
+    world.attempt(&health(&[SLOW]), Some(before.clone()));
+    assert_eq!(world.status(), ["Degraded Slow one path of two"], "the list ended while the driver was asked");
+    assert!(!world.view.memory.list(before) && world.view.memory.listed.is_none(), "and afterwards");
+    world.later(1);
+    let after = world.listed(&[]);
+    assert!(world.view.memory.list(after));
+    // It is the answer: the driver is not asked.
+    world.view.question = None;
+    assert_eq!(world.attempt(&Found::Nothing, None), [What::Normal]);
     assert_eq!((world.status(), world.view.memory), (vec![], Memory::default()));
 }
 
@@ -287,7 +314,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         4 => kinds().prop_map(Event::Says),
         1 => Just(Event::SaysNothing),
-        2 => prop::collection::vec(0..4_usize, 1..4).prop_map(Event::Lists),
+        2 => kinds().prop_map(Event::Lists),
         1 => Just(Event::AnotherLeader),
         1 => (0..5000_u32).prop_map(Event::Later),
     ]
@@ -317,8 +344,9 @@ proptest! {
                     false
                 }
                 Event::Lists(kinds) => {
-                    world.attempt(&health(&[]), Some(abnormal(&of(&kinds))));
-                    false
+                    let listed = world.listed(&of(&kinds));
+                    world.attempt(&health(&[]), Some(listed));
+                    kinds.is_empty()
                 }
                 Event::AnotherLeader => {
                     world.another_leader();

@@ -76,8 +76,11 @@ impl Reconcile for Volumes {
         io: &Io<'_, String>,
     ) -> Result<Answer, Stop<NoReason>> {
         match step {
-            Step::Hear(heard) => Ok(Answer::Heard(heard)),
-            Step::Ask(question) => Ok(Answer::Found(self.ask(view, question, io).await?)),
+            Step::UseListed(listed) => Ok(Answer::Listed(listed)),
+            Step::Ask(question) => {
+                let found = self.ask(view, question, io).await?;
+                Ok(Answer::Found(found, self.0.scope.clock.now()))
+            }
             Step::Write(write) => self.write(view, write, io).await,
             Step::Report(news) => Ok(self.report(view, progress, news)),
         }

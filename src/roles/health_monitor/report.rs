@@ -1,4 +1,4 @@
-//! What is told of a volume: Events on its claims, figures, log lines. Pure, but for the log.
+//! What is reported of a volume: Events on its claims, metrics, log lines. Pure, but for the log.
 
 use tracing::info;
 
@@ -9,7 +9,7 @@ use crate::roles::kit::{End, NoReason, Run, Telling};
 use super::view::{Answer, News, View, What};
 use super::{metrics, names};
 
-/// What is told as soon as it is known.
+/// What is reported as soon as it is known.
 pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
     let Answer::Reported(news, _) = answer else { return Vec::new() };
     news.iter().flat_map(|news| tell_news(view, news)).collect()
@@ -43,10 +43,10 @@ fn tell_news(view: &View, News { claim, what }: &News) -> Vec<Telling> {
     }
 }
 
-/// What is told of the end of an attempt.
+/// What is reported of the end of an attempt.
 pub(super) fn tell(first: &View, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
     if let End::Failed(error) = end {
-        log_failure!(run, error, { volume = first.handle, }, "cannot tell how the volume is");
+        log_failure!(run, error, { volume = first.handle, }, "cannot find out the health of the volume");
     }
     Vec::new()
 }

@@ -18,10 +18,10 @@ use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::config::{HealthMonitorSection, Report};
 use super::context::Context;
-use super::pass::pass;
+use super::pass::{pass, shared_passes};
 use super::reconcile::Volumes;
 use super::source::Source;
-use super::view::Told;
+use super::view::Reported;
 use super::{NAME, names};
 
 /// How often it is looked whether a round has come to its end.
@@ -57,7 +57,7 @@ impl HealthMonitor {
             volumes,
             claims,
         ));
-        let Ok(unheard) = term.unless_over(hear_events(&cx)).await else { return Ok(()) };
+        let Ok(unread) = term.unless_over(read_events(&cx)).await else { return Ok(()) };
         match cx.source() {
             Ok(source) => info!(method = source.method(), "monitoring the health of volumes"),
             Err(why) => info!(%why, "the health of volumes is not monitored"),
@@ -75,7 +75,7 @@ impl HealthMonitor {
         follow(&cx, &queue, &mut controllers);
         let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
         controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
-        show(role, &cx, unheard, &mut controllers);
+        show(role, &cx, unread, &mut controllers);
         let served = controllers.serve().await;
         cx.memory.end();
         cx.gauges.end();
@@ -83,9 +83,9 @@ impl HealthMonitor {
     }
 }
 
-/// Reads once what the last leader has told in Events, so that this one does not tell it again, and tells its end (spec C4). Returns why
-/// that was not to be read.
-async fn hear_events(cx: &Context) -> Option<String> {
+/// Reads once what the last leader has reported in Events, so that this one does not repeat it, and reports its end (spec C4). Returns why
+/// that could not be read.
+async fn read_events(cx: &Context) -> Option<String> {
     if cx.section.report == Report::Status {
         return None;
     }
@@ -94,10 +94,10 @@ async fn hear_events(cx: &Context) -> Option<String> {
     };
     let (Ok(abnormal), Ok(normal)) = (list(names::ABNORMAL).await, list(names::NORMAL).await) else { return None };
     let (abnormal, normal) = match abnormal.and_then(|abnormal| Ok((abnormal, normal?))) {
-        Ok(told) => told,
+        Ok(events) => events,
         Err(error) => {
             let error = ErrorChain(&error).to_string();
-            warn!(error, "cannot read what Events have told of the health of volumes: some of it may be told again");
+            warn!(error, "cannot read the Events about the health of volumes: some may be repeated");
             return Some(error);
         }
     };
@@ -110,8 +110,9 @@ async fn hear_events(cx: &Context) -> Option<String> {
         let volumes = cx.volumes.find(BY_CLAIM, uid);
         for handle in volumes.iter().filter(|_| !normal.iter().any(is_over)).filter_map(|it| cx.handle(it)) {
             // It is repeated an hour from now: other clocks are not compared with this one.
-            let told = Told { abnormal: Some((event.message.clone(), cx.scope.clock.now())), ..Told::default() };
-            cx.memory.change(&handle, |memory| memory.told.insert(uid.to_owned(), told));
+            let abnormal = Some((event.message.clone(), cx.scope.clock.now()));
+            let reported = Reported { abnormal, ..Reported::default() };
+            cx.memory.change(&handle, |memory| memory.reported.insert(uid.to_owned(), reported));
         }
     }
     None
@@ -167,13 +168,20 @@ fn activation(cause: Cause) -> Activation {
 
 /// Makes one round or pass after the other.
 async fn rounds(cx: Arc<Context>, queue: WorkQueue<String>, pages: TermScope) {
+    let wake = |handle, cause| queue.add(handle, activation(cause));
     loop {
         match cx.source() {
             Ok(Source::List) => {
-                pass(&cx, &pages, |handle, cause| queue.add(handle, activation(cause))).await;
+                pass(&cx, &pages, wake).await;
                 // Without the list, each volume is asked for, and that at once.
                 if cx.source() == Ok(Source::List) {
                     sleep(cx.section.list_interval).await;
+                }
+            }
+            Ok(Source::Listing(_)) => {
+                if shared_passes(&cx, wake).await.is_err() {
+                    // The end of a task counts as a failure.
+                    return std::future::pending().await;
                 }
             }
             Ok(Source::Get(_)) => round(&cx, &queue).await,
@@ -203,7 +211,7 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
 }
 
 /// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, unheard: Option<String>, controllers: &mut Controllers) {
+fn show(role: &RoleContext, cx: &Arc<Context>, unread: Option<String>, controllers: &mut Controllers) {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let facts = {
         let cx = Arc::clone(cx);
@@ -212,18 +220,18 @@ fn show(role: &RoleContext, cx: &Arc<Context>, unheard: Option<String>, controll
                 Ok(source) => fact("source", source.method().to_owned()),
                 Err(why) => fact("idle", why.to_string()),
             };
-            let abnormal = cx.memory.collect(|memory| memory.is_abnormal.then_some(())).len();
+            let abnormal = cx.memory.collect(|memory| memory.abnormal).len();
             let last =
                 cx.last_round().map(|(ago, took)| fact("last round", format!("{} ago, took {}", Age(ago), Age(took))));
-            let unheard = unheard.iter().map(|error| fact("cannot read older Events", error.clone()));
+            let unread = unread.iter().map(|error| fact("cannot read older Events", error.clone()));
             let facts = [source, fact("not healthy", format!("{abnormal} volumes"))];
-            facts.into_iter().chain(last).chain(unheard).collect::<Vec<_>>()
+            facts.into_iter().chain(last).chain(unread).collect::<Vec<_>>()
         }
     };
     controllers.show(role.board.facts(NAME, facts));
     let cx = Arc::clone(cx);
     controllers.show(role.board.failure(NAME, move || {
-        let is_list = cx.source() == Ok(Source::List);
+        let is_list = cx.source().is_ok_and(Source::is_list);
         let interval = if is_list { cx.section.list_interval } else { cx.section.interval };
         cx.failure(interval.saturating_mul(PATIENCE))
     }));
@@ -233,3 +241,8 @@ fn show(role: &RoleContext, cx: &Arc<Context>, unheard: Option<String>, controll
 #[cfg(feature = "sandbox")]
 #[path = "serve_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "listing_tests.rs"]
+mod listing_tests;

@@ -62,7 +62,7 @@ const FLAGS: &[Flag] = &[
         "list-volumes-interval",
         Time,
         Key("roles.healthMonitor.listInterval"),
-        "same default; only for drivers of CSI 1.13 that list the volumes that are not healthy",
+        "same default; where the reconciler lists the volumes, its passes count, too",
     ),
     flag("worker-threads", Count, Key("roles.healthMonitor.workers"), "same default; tasks, not threads"),
     flag(

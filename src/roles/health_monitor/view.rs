@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::cluster::PersistentVolumeClaim;
 use crate::roles::kit::Remembered;
 
-use super::condition::{Abnormal, Condition};
+use super::condition::Condition;
 use super::config::Report;
 use super::source::Question;
 
@@ -39,18 +39,27 @@ pub struct View {
 /// What the term remembers of a volume, by its handle. If it is lost, the driver is asked again, and claims and Events say what was told.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
-    /// What a list has said, until an attempt takes it. It is later than what the attempt knows.
-    pub heard: Option<Abnormal>,
-    /// Whether something was wrong by the last answer.
-    pub is_abnormal: bool,
-    /// What Events have told on each claim, by its uid.
-    pub told: BTreeMap<String, Told>,
+    /// The driver's last answer in a list, until an attempt has used it. It is later than what the attempt knows.
+    pub listed: Option<Listed>,
+    /// When the driver answered that something is wrong, if that was its last answer.
+    pub abnormal: Option<Instant>,
+    /// What Events have reported on each claim, by its uid.
+    pub reported: BTreeMap<String, Reported>,
 }
 
-/// What Events have told on a claim.
+/// The driver's answer for a volume in a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// How it is.
+    pub condition: Condition,
+    /// When the list began: the driver has answered later.
+    pub began: Instant,
+}
+
+/// What Events have reported on a claim.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
-    /// What is wrong, and when that was told last. It ends with the Event that all is well.
+pub struct Reported {
+    /// What is wrong, and when that was reported last. It ends with the Event that all is well.
     pub abnormal: Option<(String, Instant)>,
     /// The unknown kinds.
     pub unknown: BTreeSet<i32>,
@@ -62,22 +71,33 @@ impl Memory {
     /// The group of the volumes that are not healthy.
     pub const ABNORMAL: &'static str = "abnormal";
 
-    /// Whether something may still be told or held to be wrong, so that only an answer of the driver can end that.
+    /// Whether something may still be reported or held to be wrong, so that only an answer of the driver can end that.
     pub fn is_suspect(&self) -> bool {
-        self.is_abnormal || self.heard.is_some() || self.told.values().any(|told| told.abnormal.is_some())
+        self.abnormal.is_some() || self.listed.is_some() || self.reported.values().any(|it| it.abnormal.is_some())
+    }
+
+    /// Takes in what a list says. Returns whether that counts: a healthy volume in a list that began before the driver's last bad
+    /// answer may be an older answer, and ends nothing (I1).
+    pub fn list(&mut self, listed: Listed) -> bool {
+        let is_outdated =
+            listed.condition == Condition::Normal && self.abnormal.is_some_and(|answered| listed.began < answered);
+        if !is_outdated {
+            self.listed = Some(listed);
+        }
+        !is_outdated
     }
 }
 
 impl Remembered for Memory {
     fn group(&self) -> Option<&'static str> {
-        self.is_abnormal.then_some(Self::ABNORMAL)
+        self.abnormal.map(|_| Self::ABNORMAL)
     }
 }
 
 /// What one attempt has done so far.
 #[derive(Debug, Default, PartialEq)]
 pub struct Progress {
-    /// What the driver has said.
+    /// What the driver has answered.
     pub found: Option<Found>,
     /// The claims whose status was written for that, whether or not the server has kept it.
     pub written: BTreeSet<String>,
@@ -85,7 +105,7 @@ pub struct Progress {
     pub is_reported: bool,
 }
 
-/// What the driver has said of a volume.
+/// What the driver has answered for a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     /// How it is.
@@ -96,7 +116,7 @@ pub enum Found {
     Nothing,
 }
 
-/// One thing that an Event tells on a claim.
+/// One thing that an Event reports on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {
     /// The claim's uid.
@@ -105,7 +125,7 @@ pub struct News {
     pub what: What,
 }
 
-/// What an Event tells.
+/// What an Event reports.
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// Something is wrong, in these words.
@@ -121,13 +141,13 @@ pub enum What {
 /// What a step has brought.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
-    /// What the driver has said.
-    Found(Found),
-    /// What a list has said was taken.
-    Heard(Abnormal),
+    /// What the driver has answered, and when.
+    Found(Found, Instant),
+    /// What a list says was used.
+    Listed(Listed),
     /// The status of the claim with this uid was written.
     Wrote(String),
-    /// This was told, at this time.
+    /// This was reported, at this time.
     Reported(Vec<News>, Instant),
 }
 
@@ -135,36 +155,42 @@ impl Memory {
     /// Takes in what a step has brought.
     pub fn apply(&mut self, progress: &mut Progress, answer: Answer) {
         match answer {
-            Answer::Found(found) => self.found(progress, found),
-            Answer::Heard(heard) => {
-                // A list may have said something else meanwhile.
-                if self.heard.as_ref() == Some(&heard) {
-                    self.heard = None;
+            Answer::Found(found, at) => {
+                self.found(progress, found, at);
+                // A list may have ended meanwhile.
+                if let Some(listed) = self.listed.take() {
+                    self.list(listed);
                 }
-                self.found(progress, Found::Condition(Condition::Abnormal(heard)));
+            }
+            Answer::Listed(listed) => {
+                // A list may have ended meanwhile with another answer.
+                if self.listed.as_ref() == Some(&listed) {
+                    self.listed = None;
+                }
+                self.found(progress, Found::Condition(listed.condition), listed.began);
             }
             Answer::Wrote(claim) => drop(progress.written.insert(claim)),
             Answer::Reported(news, at) => {
                 for News { claim, what } in news {
-                    let told = self.told.entry(claim).or_default();
+                    let reported = self.reported.entry(claim).or_default();
                     match what {
-                        What::Abnormal(text) => told.abnormal = Some((text, at)),
-                        What::Unknown(kinds) => told.unknown = kinds,
-                        What::Missing => told.is_missing = true,
-                        What::Normal => told.abnormal = None,
+                        What::Abnormal(text) => reported.abnormal = Some((text, at)),
+                        What::Unknown(kinds) => reported.unknown = kinds,
+                        What::Missing => reported.is_missing = true,
+                        What::Normal => reported.abnormal = None,
                     }
                 }
                 if progress.found == Some(Found::Condition(Condition::Normal)) {
-                    self.told.clear();
+                    self.reported.clear();
                 }
                 progress.is_reported = true;
             }
         }
     }
 
-    fn found(&mut self, progress: &mut Progress, found: Found) {
+    fn found(&mut self, progress: &mut Progress, found: Found, at: Instant) {
         if let Found::Condition(condition) = &found {
-            self.is_abnormal = condition.abnormal().is_some();
+            self.abnormal = condition.abnormal().map(|_| at);
         }
         *progress = Progress { found: Some(found), ..Progress::default() };
     }

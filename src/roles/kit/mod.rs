@@ -78,7 +78,6 @@ pub(crate) mod fixtures;
 pub mod freshness;
 pub mod io;
 pub mod keyed_lock;
-pub mod listing;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]
 #[path = "local_tests.rs"]

@@ -3,15 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::{debug, warn};
+
 use super::events::EventsMode;
 use super::failure::NoTurn;
 use super::fence::Fenced;
 use super::report::FailureLog;
 use crate::cluster::{Api, Cache, Cached, EventKind, EventRecorder, EventTarget, ObjectName, WriteTurn};
-use crate::csi::{Capabilities, Client, RpcError, SnapshotLocks, VolumeLocks};
+use crate::csi::listing::list;
+use crate::csi::{
+    Capabilities, Client, ListedVolume, NextPass, Pages, Pass, RpcError, SnapshotLocks, VolumeLocks, VolumePasses,
+};
 use crate::election::{Term, TermOver};
 use crate::journal::{Content, Journal, OpenError, Opened, Place};
-use crate::process::{Clock, Rng};
+use crate::process::{Clock, Rng, error_chain};
+use crate::proto::ListVolumesRequest;
 use crate::roles::role::RoleContext;
 use crate::telemetry::Meter;
 
@@ -34,6 +40,8 @@ pub struct TermScope {
     pub volume_locks: VolumeLocks,
     /// Restores of a snapshot beside each other, its deletion alone, across all roles.
     pub snapshot_locks: SnapshotLocks,
+    /// The passes over the driver's volumes, of which one is made at a time, across all roles.
+    pub passes: VolumePasses,
     /// Kubernetes Events.
     pub events: EventRecorder,
     /// Which failures are worth a warning.
@@ -65,6 +73,7 @@ impl TermScope {
             driver: Fenced::of(term, driver),
             volume_locks: role.driver.operations.clone(),
             snapshot_locks: role.driver.snapshots.clone(),
+            passes: role.driver.passes.clone(),
             events: role.events.clone(),
             failures: FailureLog::default(),
             meter: role.meter.clone(),
@@ -95,6 +104,30 @@ impl TermScope {
     {
         let client = self.driver.use_now()?.clone();
         self.term.during(call(client)).await
+    }
+
+    /// The pass over the driver's volumes that has come next. Makes it, if it is this role's turn, and gives it to all roles. A pass that
+    /// the end of the term cuts is no pass: another role makes it.
+    pub async fn volume_pass(&self, next: NextPass) -> Result<Arc<Pass>, TermOver> {
+        let turn = match next {
+            NextPass::Made(pass) => return Ok(pass),
+            NextPass::Make(turn) => turn,
+        };
+        let Pages { size: max_entries, timeout, .. } = turn.pages();
+        let started = self.clock.now();
+        let ask = |starting_token| async move {
+            let request = ListVolumesRequest { max_entries, starting_token };
+            let page = self.ask(async |driver: Client| driver.with_timeout(timeout).list_volumes(request).await);
+            Ok::<_, TermOver>(page.await?.map(ListedVolume::page))
+        };
+        let result = list("ListVolumes", ask).await?;
+        match &result {
+            Ok(listing) => {
+                debug!(pages = listing.pages(), volumes = listing.entries().len(), "listed the driver's volumes");
+            }
+            Err(error) => warn!(error = error_chain(error), "could not list the driver's volumes"),
+        }
+        Ok(turn.end(Pass { started, finished: self.clock.now(), result }))
     }
 
     /// Opens a journal of the term.

@@ -4,40 +4,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::csi::PublishedOn;
+use crate::csi::listing::Page;
+use crate::csi::{ListedVolume, PublishedOn, known_bytes};
 use crate::process::folded;
-use crate::proto::{ListSnapshotsResponse, ListVolumesResponse, Snapshot, Volume};
+use crate::proto::{ListSnapshotsResponse, Snapshot};
 
 use super::orphans::Item;
-use crate::roles::kit::listing::Page;
-
-/// The keys of a volume's context under which drivers keep the name that they were given: csi-provisioner's with
-/// `extraCreateMetadata`, and the one that most drivers use. CSI itself has no name of a volume that exists.
-const NAMES: [&str; 2] = ["csi.storage.k8s.io/pv/name", "name"];
-
-/// A volume: the nodes where it is published, and what it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedVolume {
-    /// Where it is published.
-    pub on: PublishedOn,
-    /// What it is.
-    pub item: Item,
-}
-
-/// A page of volumes. Entries without a volume say nothing, entries without a status say that nothing is known of the nodes (R21,
-/// spec 3).
-pub fn volumes(page: ListVolumesResponse) -> Page<ListedVolume> {
-    let entry = |entry: crate::proto::list_volumes_response::Entry| {
-        let Volume { volume_id, capacity_bytes, mut volume_context, .. } = entry.volume?;
-        let on = entry
-            .status
-            .map_or(PublishedOn::Unknown, |status| PublishedOn::Nodes(status.published_node_ids.into_iter().collect()));
-        let name = NAMES.iter().find_map(|key| volume_context.remove(*key)).filter(|name| !name.is_empty());
-        let item = Item { name, bytes: size(capacity_bytes), ..Item::of(volume_id.clone()) };
-        Some((volume_id, ListedVolume { on, item }))
-    };
-    Page { entries: page.entries.into_iter().filter_map(entry).collect(), next_token: page.next_token }
-}
 
 /// A page of snapshots. CSI has no name of a snapshot.
 pub fn snapshots(page: ListSnapshotsResponse) -> Page<Item> {
@@ -49,7 +21,7 @@ pub fn snapshots(page: ListSnapshotsResponse) -> Page<Item> {
             .and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
         let told = |id: String| Some(id).filter(|id| !id.is_empty());
         let item = Item {
-            bytes: size(size_bytes),
+            bytes: known_bytes(size_bytes),
             created,
             source: told(source_volume_id),
             group: told(group_snapshot_id),
@@ -60,9 +32,9 @@ pub fn snapshots(page: ListSnapshotsResponse) -> Page<Item> {
     Page { entries: page.entries.into_iter().filter_map(entry).collect(), next_token: page.next_token }
 }
 
-/// 0 stands for a size that the driver does not know. A negative one is no size.
-fn size(bytes: i64) -> Option<u64> {
-    u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+/// A volume, as it may turn out to be an orphan.
+pub fn item(id: &str, volume: &ListedVolume) -> Item {
+    Item { name: volume.name.clone(), bytes: volume.bytes, ..Item::of(id.to_owned()) }
 }
 
 /// Where the driver has published its volumes, by ids and node ids that are [folded]. Of two volumes whose ids differ only in their
@@ -84,7 +56,7 @@ pub fn published<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{list_snapshots_response, list_volumes_response};
+    use crate::proto::{ListVolumesResponse, Volume, list_snapshots_response, list_volumes_response};
 
     fn entry(id: &str, nodes: Option<&[&str]>) -> list_volumes_response::Entry {
         list_volumes_response::Entry {
@@ -97,7 +69,7 @@ mod tests {
     }
 
     fn listed(entries: Vec<list_volumes_response::Entry>) -> BTreeMap<String, PublishedOn> {
-        let page = volumes(ListVolumesResponse { entries, next_token: String::new() });
+        let page = ListedVolume::page(ListVolumesResponse { entries, next_token: String::new() });
         published(page.entries.iter().map(|(id, volume)| (id, volume)))
     }
 
@@ -112,41 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn r21_entries_without_volume_or_status_do_no_harm() {
-        let nothing = list_volumes_response::Entry { volume: None, status: None };
-        let volumes = listed(vec![nothing, entry("a", None)]);
-        assert_eq!(volumes, BTreeMap::from([("a".to_owned(), PublishedOn::Unknown)]));
-        let nothing =
-            ListSnapshotsResponse { entries: vec![list_snapshots_response::Entry::default()], ..Default::default() };
-        assert!(snapshots(nothing).entries.is_empty());
-    }
-
-    #[test]
-    fn the_next_page_begins_where_the_driver_says() {
-        let next_token = "t".to_owned();
-        assert_eq!(
-            volumes(ListVolumesResponse { next_token: next_token.clone(), ..Default::default() }).next_token,
-            "t"
-        );
-        assert_eq!(snapshots(ListSnapshotsResponse { next_token, ..Default::default() }).next_token, "t");
-    }
-
-    #[test]
-    fn a_volume_has_the_size_and_the_name_that_the_driver_tells_and_no_other() {
-        for (bytes, context, expected) in [
-            (5, &[("name", "pvc-1")][..], (Some(5), Some("pvc-1"))),
-            (5, &[("csi.storage.k8s.io/pv/name", "pvc-2"), ("name", "other")], (Some(5), Some("pvc-2"))),
-            (0, &[("pool", "fast")], (None, None)),
-            (-1, &[("name", "")], (None, None)),
-        ] {
-            let volume_context = context.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-            let volume = Volume { volume_id: "V".into(), capacity_bytes: bytes, volume_context, ..Volume::default() };
-            let entry = list_volumes_response::Entry { volume: Some(volume), status: None };
-            let page = volumes(ListVolumesResponse { entries: vec![entry], ..Default::default() });
-            let item = &page.entries[0].1.item;
-            assert_eq!((item.bytes, item.name.as_deref()), expected, "{bytes} {context:?}");
-            assert_eq!((&*page.entries[0].0, &*item.handle), ("V", "V"));
-        }
+    fn entries_without_a_snapshot_do_no_harm_and_the_next_page_begins_where_the_driver_says() {
+        let entries = vec![list_snapshots_response::Entry::default()];
+        let page = snapshots(ListSnapshotsResponse { entries, next_token: "t".to_owned() });
+        assert_eq!((page.entries, &*page.next_token), (vec![], "t"));
+        assert_eq!(listed(vec![entry("a", None)]), BTreeMap::from([("a".to_owned(), PublishedOn::Unknown)]));
     }
 
     #[test]

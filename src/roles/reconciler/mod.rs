@@ -1,9 +1,11 @@
 //! Lists the driver's volumes every so often and publishes what it saw for the other roles. Commands nobody.
 //!
 //! ```text
-//! ListVolumes ──> listing, entries (P) ──┬──> csi::VolumeListings: the attacher finds drift
-//! ListSnapshots ─────────────────────────┴──> known ──> orphans (P) ──> report        only with `orphans: true`
+//! ListVolumes ──> csi::VolumePasses ──> entries (P) ──┬──> csi::VolumeListings: the attacher finds drift
+//! ListSnapshots ──────────────────────────────────────┴──> known ──> orphans (P) ──> report        only with `orphans: true`
 //! ```
+//!
+//! The passes over the volumes are shared with the other roles of the process that want them: a pass that one of them makes serves here.
 //!
 //! Orphans are shown and never deleted: a backend may serve several clusters, each of which knows only its own.
 //!

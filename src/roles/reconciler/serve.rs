@@ -5,24 +5,23 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use thiserror::Error;
-use tokio::time::Instant;
-use tracing::{Instrument as _, debug, info, info_span, warn};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument as _, info, info_span, warn};
 
 use crate::cluster::IdKind;
-use crate::csi::{Client, RpcError, VolumeListing};
+use crate::csi::listing::list;
+use crate::csi::{Client, ListedVolume, NextPass, Pages, VolumeListing};
 use crate::diagnostics::Registered;
 use crate::election::{Term, TermOver};
 use crate::process::{error_chain, watch};
-use crate::proto::{ListSnapshotsRequest, ListVolumesRequest};
+use crate::proto::ListSnapshotsRequest;
 use crate::roles::kit::TermScope;
-use crate::roles::kit::listing::{Listing, Next, Page, PagingError};
 use crate::roles::reconciler::metrics;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::NAME;
 use super::config::ReconcilerSection;
-use super::entries::{self, ListedVolume};
+use super::entries;
 use super::known::Objects;
 use super::orphans::{Item, Unknown};
 use super::report::{self, Failing, Findings, Gauges, Lists};
@@ -33,22 +32,6 @@ pub(super) struct Reconciler {
     pub(super) section: ReconcilerSection,
     /// What knows volumes and snapshots. `None`: orphans are not looked for.
     pub(super) objects: Option<Objects>,
-}
-
-/// A pass that ended without a listing.
-#[derive(Debug, Error)]
-enum PassError {
-    #[error("page {page} of {rpc} failed")]
-    Page {
-        rpc: &'static str,
-        page: u32,
-        #[source]
-        source: RpcError,
-    },
-    #[error(transparent)]
-    Paging(#[from] PagingError),
-    #[error(transparent)]
-    TermOver(#[from] TermOver),
 }
 
 impl Role for Reconciler {
@@ -130,17 +113,28 @@ impl Passes<'_> {
         if !published && !volumes && !snapshots {
             return std::future::pending().await;
         }
-        let mut shown = [0, 0];
+        let ReconcilerSection { interval, page_size, page_timeout, .. } = self.of.section;
+        let pages = Pages { size: page_size, timeout: page_timeout, yields: false };
+        let mut consumer = (published || volumes).then(|| self.scope.passes.join(pages));
+        let (mut shown, mut at) = ([0, 0], self.scope.clock.now());
+        let mut snapshots_at = at;
         for pass in 1_u64.. {
-            let started = self.scope.clock.now();
-            let pause = self.of.section.interval;
-            self.role.driver.operations.prune(started.checked_sub(pause.saturating_mul(4)).unwrap_or(started));
+            let next = if let Some(consumer) = &mut consumer {
+                Some(consumer.next(at).await)
+            } else {
+                sleep_until(at).await;
+                None
+            };
+            let now = self.scope.clock.now();
+            let started = if let Some(NextPass::Made(pass)) = &next { pass.started } else { now };
+            self.role.driver.operations.prune(started.checked_sub(interval.saturating_mul(4)).unwrap_or(started));
+            let lists_snapshots = snapshots && now >= snapshots_at;
             let span = info_span!("reconcile", role = NAME, pass);
             let passed = async {
-                if published || volumes {
-                    self.pass_volumes().await?;
+                if let Some(next) = next {
+                    self.pass_volumes(next).await?;
                 }
-                if snapshots {
+                if lists_snapshots {
                     self.pass_snapshots().await?;
                 }
                 Ok::<(), TermOver>(())
@@ -151,7 +145,11 @@ impl Passes<'_> {
             if let Some(gauges) = &gauges {
                 shown = gauges.show(&self.told.borrow().findings, shown);
             }
-            tokio::time::sleep(pause).await;
+            at = self.scope.clock.now() + interval;
+            if lists_snapshots {
+                // Another role may want the volumes more often, and nobody else wants the snapshots.
+                snapshots_at = at - interval / 2;
+            }
         }
     }
 
@@ -159,38 +157,26 @@ impl Passes<'_> {
         self.told.send_modify(change);
     }
 
-    /// Lists the volumes, once for all that is made of it.
-    async fn pass_volumes(&self) -> Result<(), TermOver> {
-        let started = self.scope.clock.now();
-        let (scope, max_entries) = (&self.scope, self.of.section.page_size);
-        let pass = pass("ListVolumes", |starting_token| async move {
-            let request = ListVolumesRequest { max_entries, starting_token };
-            let page = scope.ask(async |driver: Client| driver.list_volumes(request).await).await?;
-            Ok(page.map(entries::volumes))
-        });
-        let driver: &str = &scope.driver_name;
-        let result = match pass.await {
+    /// Takes what the next pass over the volumes brings, once for all that is made of it.
+    async fn pass_volumes(&self, next: NextPass) -> Result<(), TermOver> {
+        let (scope, driver) = (&self.scope, self.scope.driver_name.as_str());
+        let pass = scope.volume_pass(next).await?;
+        let (started, finished) = (pass.started, pass.finished);
+        let result = match &pass.result {
             Ok(listing) => {
-                let finished = scope.clock.now();
                 let seconds = (finished - started).as_secs_f64();
                 scope.meter.histogram(&metrics::RECONCILE_DURATION, &[("driver_name", driver)]).record(seconds);
-                let pages = listing.pages();
-                let listed = listing.into_entries();
-                debug!(pages, volumes = listed.len(), "listed the driver's volumes");
                 if self.lists.published {
-                    let volumes = entries::published(&listed);
+                    let volumes = entries::published(listing.entries());
                     self.role.driver.listings.publish(VolumeListing { started, finished, volumes });
                 }
                 self.tell(|told| told.failing = Failing::default());
-                self.compare_volumes(started, listed).await;
+                self.compare_volumes(started, listing.entries()).await;
                 "ok"
             }
-            Err(PassError::TermOver(over)) => return Err(over),
             Err(error) => {
-                let text = error_chain(&error);
-                warn!(error = text, "could not list the driver's volumes");
                 self.tell(|Told { failing, .. }| {
-                    *failing = Failing { passes: failing.passes.saturating_add(1), error: text };
+                    *failing = Failing { passes: failing.passes.saturating_add(1), error: error_chain(error) };
                 });
                 error.label()
             }
@@ -199,10 +185,10 @@ impl Passes<'_> {
         Ok(())
     }
 
-    async fn compare_volumes(&self, started: Instant, listed: BTreeMap<String, ListedVolume>) {
+    async fn compare_volumes(&self, started: Instant, listed: &BTreeMap<String, ListedVolume>) {
         let Some(objects) = &self.of.objects else { return };
         let count = listed.len();
-        let items = listed.into_values().map(|volume| volume.item);
+        let items = listed.iter().map(|(id, volume)| entries::item(id, volume));
         let mut unknown = Unknown::all(IdKind::Volume, &self.scope.driver_name, items);
         objects.settled().await;
         let namespace = self.role.instance.namespace.as_deref().unwrap_or_default();
@@ -217,14 +203,13 @@ impl Passes<'_> {
         let Some(objects) = &self.of.objects else { return Ok(()) };
         let started = self.scope.clock.now();
         let (scope, max_entries) = (&self.scope, self.of.section.page_size);
-        let pass = pass("ListSnapshots", |starting_token| async move {
+        let pass = list("ListSnapshots", |starting_token| async move {
             let request = ListSnapshotsRequest { max_entries, starting_token, ..ListSnapshotsRequest::default() };
             let page = scope.ask(async |driver: Client| driver.list_snapshots(request).await).await?;
-            Ok(page.map(entries::snapshots))
+            Ok::<_, TermOver>(page.map(entries::snapshots))
         });
-        let listed: BTreeMap<String, Item> = match pass.await {
+        let listed: BTreeMap<String, Item> = match pass.await? {
             Ok(listing) => listing.into_entries(),
-            Err(PassError::TermOver(over)) => return Err(over),
             Err(error) => {
                 let text = error_chain(&error);
                 warn!(error = text, "could not list the driver's snapshots");
@@ -241,33 +226,5 @@ impl Passes<'_> {
             Err(error) => findings.snapshots.cannot_tell(error_chain(&error)),
         });
         Ok(())
-    }
-}
-
-/// Asks for all pages of a list. Each has its own deadline.
-async fn pass<T, F>(rpc: &'static str, mut ask: impl FnMut(String) -> F) -> Result<Listing<T>, PassError>
-where
-    F: Future<Output = Result<Result<Page<T>, RpcError>, TermOver>>,
-{
-    let mut listing = Listing::of(rpc);
-    let mut starting_token = String::new();
-    loop {
-        let page =
-            ask(starting_token).await?.map_err(|source| PassError::Page { rpc, page: listing.pages() + 1, source })?;
-        match listing.take(page)? {
-            Next::Page(token) => starting_token = token,
-            Next::Complete => return Ok(listing),
-        }
-    }
-}
-
-impl PassError {
-    fn label(&self) -> &'static str {
-        match self {
-            Self::Page { source, .. } => source.label(),
-            Self::Paging(PagingError::Loop { .. }) => "TokenLoop",
-            Self::Paging(PagingError::Endless { .. }) => "EndlessPages",
-            Self::TermOver(_) => "TermOver",
-        }
     }
 }

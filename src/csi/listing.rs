@@ -1,8 +1,11 @@
-//! A pass over a list of the driver, page by page. Pure: the caller makes the calls.
+//! A pass over a list of the driver, page by page, and the one loop that makes it. What is done with a page is pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
+use tonic::Code;
+
+use super::error::RpcError;
 
 /// How many pages in a row may bring nothing that was not listed before. A driver may well have empty pages, where it looks
 /// through what is not for us; one that has nothing else has lost its way, and each page is a call.
@@ -62,6 +65,65 @@ pub enum PagingError {
     },
 }
 
+/// A pass that ended without a listing.
+#[derive(Debug, Error)]
+pub enum PassError {
+    /// The driver did not answer with a page.
+    #[error("page {page} of {rpc} failed")]
+    Page {
+        /// The RPC.
+        rpc: &'static str,
+        /// Which one, from 1.
+        page: u32,
+        /// Why.
+        #[source]
+        source: RpcError,
+    },
+    /// The driver's paging leads nowhere.
+    #[error(transparent)]
+    Paging(#[from] PagingError),
+}
+
+impl PassError {
+    /// The result of the pass, as metrics have it.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Page { source, .. } => source.label(),
+            Self::Paging(PagingError::Loop { .. }) => "TokenLoop",
+            Self::Paging(PagingError::Endless { .. }) => "EndlessPages",
+        }
+    }
+
+    /// Whether the driver does not have the RPC, whatever its capabilities say.
+    pub fn is_unimplemented(&self) -> bool {
+        matches!(self, Self::Page { source, .. } if source.code == Code::Unimplemented)
+    }
+}
+
+/// Asks for all pages of a list. `ask` has the token of a page, and gives each its own deadline. `E`: what ends the pass whatever the
+/// driver answers, such as the end of a term.
+pub async fn list<T, E, F>(
+    rpc: &'static str,
+    mut ask: impl FnMut(String) -> F,
+) -> Result<Result<Listing<T>, PassError>, E>
+where
+    F: Future<Output = Result<Result<Page<T>, RpcError>, E>>,
+{
+    let mut listing = Listing::of(rpc);
+    let mut token = String::new();
+    loop {
+        let page = match ask(token).await? {
+            Ok(page) => page,
+            Err(source) => return Ok(Err(PassError::Page { rpc, page: listing.pages() + 1, source })),
+        };
+        match listing.take(page) {
+            Ok(Next::Page(next)) => token = next,
+            Ok(Next::Complete) => return Ok(Ok(listing)),
+            Err(error) => return Ok(Err(error.into())),
+        }
+    }
+}
+
 impl<T> Listing<T> {
     /// A pass that has just begun, with this RPC.
     pub fn of(rpc: &'static str) -> Self {
@@ -92,6 +154,11 @@ impl<T> Listing<T> {
     }
 
     /// What was kept of each entry, by its id as the driver spells it.
+    pub fn entries(&self) -> &BTreeMap<String, T> {
+        &self.entries
+    }
+
+    /// The same, taken out.
     pub fn into_entries(self) -> BTreeMap<String, T> {
         self.entries
     }
