@@ -250,9 +250,9 @@ impl Caches {
         (cache, self.handle::<K>(ask))
     }
 
-    /// The cache of a kind that only a feature of its user needs, for as long as the handle is held.
-    pub fn watch_for_feature<K: Cached>(&self) -> (Cache<K>, WatchHandle) {
-        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(Fields::NONE, Need::Feature));
+    /// The cache of a kind, with these groups of fields, that only a feature of its user needs, for as long as the handle is held.
+    pub fn watch_for_feature<K: Cached>(&self, fields: Fields) -> (Cache<K>, WatchHandle) {
+        let (cache, ask) = self.enter(|wanted: &mut Wanted<K>| wanted.asked.whole(fields, Need::Feature));
         (cache, self.handle::<K>(ask))
     }
 

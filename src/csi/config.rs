@@ -36,7 +36,7 @@ pub struct CsiSection {
 pub struct ConcurrencySection {
     /// Whether there are fewer while the driver answers `ResourceExhausted`, `Aborted` or `Unavailable`, or not before the deadline.
     pub adaptive: bool,
-    /// So many always may be in flight.
+    /// So many always may be in flight, or `max` if that is fewer.
     #[schemars(range(min = 1, max = 10_000))]
     pub min: u32,
     /// More than these are never in flight, whatever the number of workers.
@@ -79,7 +79,7 @@ impl CsiSection {
 
 impl ConcurrencySection {
     fn options(&self) -> Concurrency {
-        Concurrency { min: if self.adaptive { self.min } else { self.max }, max: self.max }
+        Concurrency { min: if self.adaptive { self.min.min(self.max) } else { self.max }, max: self.max }
     }
 }
 
@@ -111,8 +111,8 @@ impl Section for CsiSection {
         if min == 0 {
             faults.add("concurrency.min", min, "at least 1");
         }
-        if max < min.max(1) {
-            faults.add("concurrency.max", max, format_args!("at least concurrency.min, which is {}", min.max(1)));
+        if max == 0 {
+            faults.add("concurrency.max", max, "at least 1");
         }
     }
 }

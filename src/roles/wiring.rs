@@ -76,7 +76,12 @@ impl<'a> Wiring<'a> {
     /// daemon's readiness does not wait for it. The role waits with [`Cache::settled`], and asks [`Cache::is_known`]. A kind of a CRD
     /// is always of this sort.
     pub fn cache_for_feature<K: Cached>(&mut self) -> Cache<K> {
-        let (cache, handle) = self.caches.watch_for_feature::<K>();
+        self.cache_for_feature_with(Fields::NONE)
+    }
+
+    /// The same, with groups of fields that a cache holds only on request.
+    pub fn cache_for_feature_with<K: Cached>(&mut self, fields: Fields) -> Cache<K> {
+        let (cache, handle) = self.caches.watch_for_feature::<K>(fields);
         self.wired.watches.push(handle);
         cache
     }

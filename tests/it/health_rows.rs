@@ -1,6 +1,6 @@
 //! The health monitor's regression list (node-and-health spec C6): each row, and the tests that prove it.
 
-use crate::rows::Proof::{self, Instead, Tests};
+use crate::rows::Proof::{self, Tests};
 use crate::rows::assert_proven;
 
 /// Number, what must hold, proof.
@@ -28,7 +28,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&["h3_h6_h18_what_is_gone_meanwhile_is_not_written_and_not_asked_for_again"]),
     ),
     (4, "raw devices", Tests(&["h4_raw_devices_and_in_tree_volumes_that_the_driver_has_taken_over_are_asked_for"])),
-    (5, "no watch of pods and nodes", Tests(&["h5_neither_pods_nor_nodes_are_watched"])),
+    (5, "no watch of pods and nodes", Tests(&["h5_neither_pods_nor_nodes_are_watched_unless_that_is_asked_for"])),
     (
         6,
         "a volume that is gone is not queued again",
@@ -141,7 +141,16 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "h22_a_driver_that_does_not_list_nodes_has_passes_for_health_alone",
         ]),
     ),
-    (23, "a node that is deleted", Instead("nodes are not watched yet", &["h5_neither_pods_nor_nodes_are_watched"])),
+    (
+        23,
+        "a node that is deleted, and a pod that is scheduled later",
+        Tests(&[
+            "h23_a_failure_is_told_once_when_it_has_lasted_and_its_end_if_it_was_told",
+            "h23_a_node_that_is_not_ready_for_long_is_told_once_on_each_claim_of_its_pods_and_so_is_its_end",
+            "h23_a_node_that_is_deleted_has_failed_at_once_and_one_that_is_back_soon_has_not",
+            "h23_claims_are_told_that_the_node_of_their_pods_is_gone_and_that_it_is_back",
+        ]),
+    ),
     (
         24,
         "two volumes with one handle",

@@ -1,14 +1,22 @@
-//! The list of volumes that the health monitor shares with the reconciler.
+//! The list of volumes that the health monitor shares with the reconciler, and nodes that fail.
 
 use csi_control_plane::csi::ControllerRpc;
-use csi_control_plane::roles::health_monitor::names::{ABNORMAL, NORMAL};
+use csi_control_plane::roles::health_monitor::names::{ABNORMAL, NODE_FAILED, NODE_RECOVERED, NORMAL};
 use csi_control_plane::sandbox::driver::Method;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::monitoring::{DEGRADED, count, monitor};
+use crate::supplier::{figure, says};
 use crate::world::World;
 
 const LIST: Method = Method::ListVolumes;
+
+/// How many objects of a kind the daemon knows.
+fn known(metrics: &str, kind: &str) -> f64 {
+    figure(metrics, "csi_control_plane_cache_objects", &[&format!("kind=\"{kind}\"")]).unwrap_or_default()
+}
 
 #[tokio::test]
 async fn h21_the_reconciler_and_the_health_monitor_make_one_pass_in_an_interval() {
@@ -48,4 +56,26 @@ async fn h22_a_driver_that_does_not_list_nodes_has_passes_for_health_alone() {
     let role = status["roles"].as_array().unwrap().iter().find(|role| role["name"] == "reconciler").unwrap();
     let idle = json!({ "name": "idle", "value": "the driver does not list where its volumes are published" });
     assert_eq!(role["facts"], json!([idle]));
+}
+
+#[tokio::test]
+async fn h23_claims_are_told_that_the_node_of_their_pods_is_gone_and_that_it_is_back() {
+    let world = World::new().await;
+    let (claim, _) = world.monitored("claim").await;
+    let node = world.place("node", &[]).await;
+    let daemon = world.daemon(monitor(json!({ "nodeWatch": true, "nodeDownAfter": "5s" }))).await;
+    world.metrics_until(&daemon, "nodes are known", |metrics| known(metrics, "Node/status") >= 1.0).await;
+    let pod = world.name("pod");
+    let volumes = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": claim } }]);
+    let object = json!({ "metadata": { "name": pod }, "spec": { "nodeName": node, "volumes": volumes,
+        "containers": [{ "name": "c", "image": "example.com/none" }] } });
+    world.create_namespaced::<Pod>(object).await;
+    world.metrics_until(&daemon, "pods are known", |metrics| known(metrics, "Pod") >= 1.0).await;
+    world.all::<Node>().delete(&node, &DeleteParams::default()).await.unwrap();
+    let told = world.told_of(&claim, "its node is gone", |events| count(events, NODE_FAILED) == 1).await;
+    let text = format!("Pods: [ {pod} ] consuming PVC: {claim} in namespace: default are now on a failed node: {node}");
+    assert!(told.iter().any(|event| says(event, NODE_FAILED, &text)), "{told:#?}");
+    world.place("node", &[]).await;
+    world.told_of(&claim, "its node is back", |events| count(events, NODE_RECOVERED) == 1).await;
+    daemon.stop().await.unwrap();
 }

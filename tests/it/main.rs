@@ -21,7 +21,7 @@
 //! | [`provision_journal_faults`] | a journal that cannot be read or written |
 //! | [`provision_failures`] | the failures of [`failures`] while claims come and go; and what must hold after each |
 //! | [`provision_nodes`], [`provision_nodes_gone`], [`provision_nodes_room`], [`provision_nodes_told`], [`provision_nodes_volumes`] | a daemon and a driver on each node: who provisions, who deletes, what becomes of a lost node's claims, who tells of room and of claims, who lets go of volumes |
-//! | [`health`], [`health_kept`], [`health_shared`] | volumes that are not healthy: Events, the status of claims where the server stores it, the list that two roles share |
+//! | [`health`], [`health_kept`], [`health_shared`] | volumes that are not healthy: Events, the status of claims where the server stores it, the list that two roles share, and nodes that fail |
 //! | [`reload`] | another configuration while the daemon works |
 //! | [`resize`], [`resize_around`], [`resize_quota`], [`modify`] | claims that grow, and claims that change their attributes class |
 //! | [`secrets`] | publish secrets |

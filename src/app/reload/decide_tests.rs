@@ -102,6 +102,8 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("roles.healthMonitor.pageTimeout", json!("2m"), "healthMonitor"),
         ("roles.healthMonitor.workers", json!(5), "healthMonitor"),
         ("roles.healthMonitor.report", json!("both"), "healthMonitor"),
+        ("roles.healthMonitor.nodeWatch", json!(true), "healthMonitor"),
+        ("roles.healthMonitor.nodeDownAfter", json!("2m"), "healthMonitor"),
         ("roles.liveness.listen", json!("[::]:1"), "liveness"),
         ("roles.liveness.path", json!("/driver"), "liveness"),
         ("roles.liveness.probeTimeout", json!("5s"), "liveness"),

@@ -80,7 +80,7 @@ pub struct IndexName(pub &'static str);
 
 /// VolumeAttachments by the name of their PersistentVolume.
 pub const BY_VOLUME: IndexName = IndexName("by-volume");
-/// VolumeAttachments by the name of their node.
+/// VolumeAttachments, and pods that have not ended, by the name of their node.
 pub const BY_NODE: IndexName = IndexName("by-node");
 /// PersistentVolumes by the uid of their claim.
 pub const BY_CLAIM: IndexName = IndexName("by-claim");

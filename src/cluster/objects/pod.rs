@@ -1,9 +1,9 @@
-//! Pods, of which only the claims that they use matter. Pure.
+//! Pods, of which only the claims that they use matter, and where they do. Pure.
 
 use serde::Deserialize;
 use smol_str::{SmolStr, format_smolstr};
 
-use super::{BY_POD_CLAIM, Cached, Fields, IndexName, or_default};
+use super::{BY_NODE, BY_POD_CLAIM, Cached, Fields, IndexName, or_default, unless_empty};
 use crate::cluster::meta::Meta;
 
 /// The phases of pods.
@@ -17,6 +17,8 @@ pub struct Pod {
     pub metadata: Meta,
     /// The names of the claims in its namespace, those of generic ephemeral volumes among them.
     pub claims: Box<[SmolStr]>,
+    /// The name of its node, once it has one; from a cache only with [`Fields::HEALTH`], and of a pod that uses claims.
+    pub node: Option<SmolStr>,
     /// Whether it has come to its end: `Succeeded` or `Failed`.
     pub has_ended: bool,
     /// Its phase, if the API has one that is not known here.
@@ -34,7 +36,10 @@ struct WirePod {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WireSpec {
+    #[serde(default, deserialize_with = "unless_empty")]
+    node_name: Option<SmolStr>,
     #[serde(default, deserialize_with = "or_default")]
     volumes: Vec<WireVolume>,
 }
@@ -71,6 +76,7 @@ impl From<WirePod> for Pod {
         };
         Self {
             claims: wire.spec.volumes.into_iter().filter_map(claim).collect(),
+            node: wire.spec.node_name,
             has_ended: matches!(wire.status.phase.as_deref(), Some("Succeeded" | "Failed")),
             unknown_phase: wire.status.phase.filter(|phase| !PHASES.contains(&phase.as_str())),
             metadata: wire.metadata,
@@ -81,14 +87,21 @@ impl From<WirePod> for Pod {
 impl Cached for Pod {
     const KIND: &'static str = "Pod";
 
-    fn trim(&mut self, _driver: &str, _fields: Fields) {
+    fn trim(&mut self, _driver: &str, fields: Fields) {
+        self.node = self.node.take().filter(|_| fields.contains(Fields::HEALTH) && !self.claims.is_empty());
         let Meta { name, namespace, uid, resource_version, .. } = std::mem::take(&mut self.metadata);
         self.metadata = Meta { name, namespace, uid, resource_version, ..Meta::default() };
     }
 
     fn index(&self, add: &mut dyn FnMut(IndexName, &str)) {
-        for claim in self.claims.iter().filter(|_| !self.has_ended) {
+        if self.has_ended {
+            return;
+        }
+        for claim in &self.claims {
             add(BY_POD_CLAIM, claim);
+        }
+        if let Some(node) = &self.node {
+            add(BY_NODE, node);
         }
     }
 }
@@ -133,7 +146,33 @@ mod tests {
             let unknown = Some(open).filter(|phase| ["succeeded", "New"].contains(phase));
             assert_eq!(pod(open).unknown_phase.as_deref(), unknown, "{open:?}");
         }
+        assert_eq!(running.node, None, "no role has asked for it");
         let bare: Pod = serde_json::from_value(json!({ "metadata": { "name": "bare" }, "spec": null })).unwrap();
         assert_eq!((bare.claims.len(), bare.has_ended), (0, false));
+    }
+
+    #[test]
+    fn a_pod_that_uses_claims_is_found_by_its_node_once_it_has_one() {
+        let claims = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "data" } }]);
+        for (node, volumes, phase, expected) in [
+            (json!("n1"), &claims, "Running", Some("n1")),
+            (json!(""), &claims, "Pending", None),
+            (json!(null), &claims, "Pending", None),
+            (json!("n1"), &claims, "Succeeded", None),
+            (json!("n1"), &json!([]), "Running", None),
+        ] {
+            let mut pod: Pod = serde_json::from_value(json!({
+                "metadata": { "name": "web" }, "spec": { "nodeName": node, "volumes": volumes }, "status": { "phase": phase },
+            }))
+            .unwrap();
+            pod.trim("demo", Fields::HEALTH);
+            let mut found = None;
+            pod.index(&mut |index, value| {
+                if index == BY_NODE {
+                    found = Some(value.to_owned());
+                }
+            });
+            assert_eq!(found.as_deref(), expected, "{pod:?}");
+        }
     }
 }

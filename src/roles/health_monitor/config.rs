@@ -37,6 +37,12 @@ pub struct HealthMonitorSection {
     pub workers: usize,
     /// Where it is reported that a volume is not healthy.
     pub report: Report,
+    /// Whether Events on claims report that a node has failed whose pods use them. Then all nodes and pods are watched.
+    pub node_watch: bool,
+    /// How long a node is not ready until it counts as failed. One that is deleted has failed.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub node_down_after: Duration,
 }
 
 /// Where it is reported that a volume is not healthy.
@@ -73,6 +79,8 @@ impl Default for HealthMonitorSection {
             page_timeout: Duration::from_secs(60),
             workers: 10,
             report: Report::Auto,
+            node_watch: false,
+            node_down_after: Duration::from_secs(300),
         }
     }
 }
@@ -91,6 +99,9 @@ impl Section for HealthMonitorSection {
         }
         if self.page_timeout.is_zero() {
             faults.add("pageTimeout", duration::format(self.page_timeout), "longer than 0s");
+        }
+        if self.node_down_after.is_zero() {
+            faults.add("nodeDownAfter", duration::format(self.node_down_after), "longer than 0s");
         }
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
@@ -117,10 +128,12 @@ mod tests {
             page_timeout: Duration::ZERO,
             workers: 0,
             report: Report::Both,
+            node_down_after: Duration::ZERO,
+            ..HealthMonitorSection::default()
         };
         assert_eq!(
             faulty_keys(&section),
-            ["timeout", "interval", "listInterval", "pageSize", "pageTimeout", "workers"]
+            ["timeout", "interval", "listInterval", "pageSize", "pageTimeout", "nodeDownAfter", "workers"]
         );
         assert_eq!(faulty_keys(&HealthMonitorSection::default()), Vec::<String>::new());
     }

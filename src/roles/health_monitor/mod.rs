@@ -6,6 +6,7 @@
 //!          ├─ a list of all volumes, shared ──> pass ──┤        (before)
 //!          └─ each volume in its turn ────────────────>├─> queue of handles ──> reconcile ──> policy (P) ──> status, Events
 //! claims and volumes that are bound ──> triggers ──────┘
+//! nodes and pods, with `nodeWatch` ──> node_watch ──> node_failures (P) ──────────────────────────────> Events
 //! ```
 //!
 //! - A key is the driver's id of a volume: one question, whatever the number of its claims.
@@ -13,10 +14,6 @@
 //!   kinds of faults that are not known never do (I1).
 //! - The claim's status, or an Event, holds what was told. The term's memory may be lost: then the driver is asked once more.
 //! - Lease, Events and metrics have the names of external-health-monitor, so that either can take over from the other.
-//!
-//! Not here yet:
-//!
-//! - `nodeWatch`: Events about volumes on nodes that have failed.
 
 pub mod condition;
 mod config;
@@ -27,6 +24,8 @@ mod cuts_tests;
 pub mod gauges;
 pub mod metrics;
 pub mod names;
+pub mod node_failures;
+pub mod node_watch;
 mod pass;
 pub mod policy;
 mod reconcile;
@@ -43,6 +42,7 @@ use crate::cluster::Fields;
 use crate::config::RoleSection;
 
 pub use self::config::{HealthMonitorSection, Report};
+use self::node_watch::NodeCaches;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
@@ -68,8 +68,9 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     let section: HealthMonitorSection = RoleSection::read(section)?;
     let volumes = wiring.cache_with(Fields::MIGRATION);
     let claims = wiring.cache_with(Fields::HEALTH);
-    for rule in rules::rules(section.report) {
+    for rule in rules::rules(&section) {
         wiring.needs(rule);
     }
-    Ok(Box::new(serve::HealthMonitor { section, volumes, claims }))
+    let nodes = section.node_watch.then(|| NodeCaches::wire(wiring));
+    Ok(Box::new(serve::HealthMonitor { section, volumes, claims, nodes }))
 }

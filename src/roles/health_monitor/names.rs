@@ -11,6 +11,10 @@ pub const NORMAL: &str = "VolumeConditionNormal";
 pub const UNKNOWN: &str = "UnknownVolumeHealthCondition";
 /// The reason of the Event that the driver does not know the volume.
 pub const NOT_FOUND: &str = "VolumeNotFound";
+/// The reason of the Event that a node has failed whose pods use the claim.
+pub const NODE_FAILED: &str = "NodeFailed";
+/// The reason of the Event that the node is ready again.
+pub const NODE_RECOVERED: &str = "NodeRecovered";
 
 /// The queue of volumes, by their handles.
 pub const QUEUE: &str = "csi-monitor-pv-queue";

@@ -3,20 +3,24 @@
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
 
-use super::config::Report;
+use super::config::{HealthMonitorSection, Report};
 
 /// The rules for this configuration.
-pub(super) fn rules(report: Report) -> Vec<Rule> {
+pub(super) fn rules(section: &HealthMonitorSection) -> Vec<Rule> {
     let mut rules = vec![
         Rule::cluster("", "persistentvolumeclaims", &["get"], "read a claim again before its health is written"),
         EventRecorder::rule(),
     ];
-    if report != Report::Events {
+    if section.report != Report::Events {
         let why = "record what is wrong with the volume of a claim";
         rules.push(Rule::cluster("", "persistentvolumeclaims/status", &["patch"], why));
     }
-    if report != Report::Status {
+    if section.report != Report::Status {
         let why = "read once in a term what Events have told of the health of volumes";
+        rules.push(Rule::cluster("", "events", &["list"], why));
+    }
+    if section.node_watch {
+        let why = "read once in a term which failures of nodes Events have told";
         rules.push(Rule::cluster("", "events", &["list"], why));
     }
     rules

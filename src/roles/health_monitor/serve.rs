@@ -18,6 +18,7 @@ use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::config::{HealthMonitorSection, Report};
 use super::context::Context;
+use super::node_watch::{self, NodeCaches, NodeWatch};
 use super::pass::{pass, shared_passes};
 use super::reconcile::Volumes;
 use super::source::Source;
@@ -35,6 +36,8 @@ pub(super) struct HealthMonitor {
     pub(super) section: HealthMonitorSection,
     pub(super) volumes: Cache<PersistentVolume>,
     pub(super) claims: Cache<PersistentVolumeClaim>,
+    /// With `nodeWatch`.
+    pub(super) nodes: Option<NodeCaches>,
 }
 
 impl Role for HealthMonitor {
@@ -58,6 +61,12 @@ impl HealthMonitor {
             claims,
         ));
         let Ok(unread) = term.unless_over(read_events(&cx)).await else { return Ok(()) };
+        let earlier = async { if self.nodes.is_some() { node_watch::read_events(&cx).await } else { Ok(Vec::new()) } };
+        let Ok(earlier) = term.unless_over(earlier).await else { return Ok(()) };
+        let (earlier, unread) = match earlier {
+            Ok(earlier) => (earlier, unread),
+            Err(why) => (Vec::new(), Some(why)),
+        };
         match cx.source() {
             Ok(source) => info!(method = source.method(), "monitoring the health of volumes"),
             Err(why) => info!(%why, "the health of volumes is not monitored"),
@@ -75,7 +84,8 @@ impl HealthMonitor {
         follow(&cx, &queue, &mut controllers);
         let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
         controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
-        show(role, &cx, unread, &mut controllers);
+        let nodes = self.nodes.as_ref().map(|nodes| NodeWatch::begin(&cx, nodes, earlier, &mut controllers));
+        show(role, &cx, (unread, nodes), &mut controllers);
         let served = controllers.serve().await;
         cx.memory.end();
         cx.gauges.end();
@@ -211,7 +221,12 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
 }
 
 /// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, unread: Option<String>, controllers: &mut Controllers) {
+fn show(
+    role: &RoleContext,
+    cx: &Arc<Context>,
+    (unread, nodes): (Option<String>, Option<Arc<NodeWatch>>),
+    controllers: &mut Controllers,
+) {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let facts = {
         let cx = Arc::clone(cx);
@@ -223,9 +238,13 @@ fn show(role: &RoleContext, cx: &Arc<Context>, unread: Option<String>, controlle
             let abnormal = cx.memory.collect(|memory| memory.abnormal).len();
             let last =
                 cx.last_round().map(|(ago, took)| fact("last round", format!("{} ago, took {}", Age(ago), Age(took))));
+            let nodes = nodes.as_ref().map(|nodes| match nodes.unknown() {
+                Some(why) => fact("failed nodes", format!("not known: {why}")),
+                None => fact("failed nodes", nodes.failed().to_string()),
+            });
             let unread = unread.iter().map(|error| fact("cannot read older Events", error.clone()));
             let facts = [source, fact("not healthy", format!("{abnormal} volumes"))];
-            facts.into_iter().chain(last).chain(unread).collect::<Vec<_>>()
+            facts.into_iter().chain(last).chain(nodes).chain(unread).collect::<Vec<_>>()
         }
     };
     controllers.show(role.board.facts(NAME, facts));
@@ -246,3 +265,8 @@ mod tests;
 #[cfg(feature = "sandbox")]
 #[path = "listing_tests.rs"]
 mod listing_tests;
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "node_watch_tests.rs"]
+mod node_watch_tests;

@@ -117,15 +117,17 @@ fn figure(world: &Served, series: &str) -> Option<String> {
 }
 
 #[test]
-fn h5_neither_pods_nor_nodes_are_watched() {
-    let caches = Caches::new();
-    let mut wiring = Wiring::new(&caches);
-    let load = REGISTRATION.cluster().unwrap().load;
-    let section = serde_json::to_value(HealthMonitorSection::default()).unwrap();
-    let _role = load(&section, &mut wiring).unwrap();
-    let _wired = wiring.into_wired();
-    let watched: Vec<_> = caches.rules(&Viewpoint::of("demo")).into_iter().map(|rule| rule.resource).collect();
-    assert_eq!(watched, ["persistentvolumes", "persistentvolumeclaims"]);
+fn h5_neither_pods_nor_nodes_are_watched_unless_that_is_asked_for() {
+    let watched = |section: Value| -> Vec<String> {
+        let caches = Caches::new();
+        let mut wiring = Wiring::new(&caches);
+        let load = REGISTRATION.cluster().unwrap().load;
+        let _role = load(&section, &mut wiring).unwrap();
+        let _wired = wiring.into_wired();
+        caches.rules(&Viewpoint::of("demo")).into_iter().map(|rule| rule.resource).collect()
+    };
+    assert_eq!(watched(json!({})), ["persistentvolumes", "persistentvolumeclaims"]);
+    assert_eq!(watched(json!({ "nodeWatch": true })), ["persistentvolumes", "persistentvolumeclaims", "nodes", "pods"]);
 }
 
 #[tokio::test(start_paused = true)]

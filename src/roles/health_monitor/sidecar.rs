@@ -82,8 +82,8 @@ const FLAGS: &[Flag] = &[
     flag(
         "enable-node-watcher",
         Switch,
-        Gone,
-        "removed there as well, with v0.19; the node controller marks and evicts the pods of a node that fails",
+        Key("roles.healthMonitor.nodeWatch"),
+        "same default; v0.19 has no node watcher. That of v0.18 misses pods that had no node when it saw them",
     ),
-    flag("node-list-add-interval", Time, Gone, "see `enable-node-watcher`"),
+    flag("node-list-add-interval", Time, Gone, "nodes and pods are watched"),
 ];
