@@ -4,6 +4,7 @@ mod attacher_edges;
 mod audit;
 mod faults;
 mod groups;
+mod health_at_large;
 mod journal;
 mod orphans;
 mod orphans_at_large;
