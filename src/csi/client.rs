@@ -30,7 +30,7 @@ use super::channel::Route;
 use super::error::{RpcError, code_name};
 use super::grpc_status::{GrpcStatus, StatusTap};
 use super::limit::Bounds;
-use super::limiter::{CallActivity, Limiters, Pass};
+use super::limiter::{CallActivity, Limiters, Pass, Shown};
 use super::redact::{Line, Secrets};
 use crate::process::{Clock, Permit, Permitted};
 use crate::telemetry::{Meter, Propagation, names};
@@ -165,7 +165,8 @@ impl Caller {
             return None;
         }
         let bounds = Bounds { min, max };
-        Some(self.limiters.of(method.path, bounds, self.clock).pass(bounds).await)
+        let shown = Shown { driver: self.driver_label(), meter: self.meter.clone() };
+        Some(self.limiters.of(method.path, bounds, self.clock).pass(bounds, &shown).await)
     }
 
     fn driver_label(&self) -> Arc<str> {
@@ -229,8 +230,7 @@ impl Client {
                 .map_err(|(code, message)| RpcError { method: method.path, code, message: secrets.strip(&message) });
             observation.end(&answer);
             if let Some(pass) = pass {
-                let said = driver_status.code();
-                pass.end(observation.code, said, options.timeout, &observation.driver, &self.caller.meter);
+                pass.end(observation.code, driver_status.code(), options.timeout);
             }
             let limit = options.max_log_length;
             match &answer {

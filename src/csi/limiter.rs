@@ -36,12 +36,22 @@ struct State {
     last_refusal: Option<Code>,
     /// Since when the limit is what it is.
     since: Instant,
+    /// Whether the metric has a series: only once the calls were limited.
+    is_shown: bool,
+}
+
+/// Whose calls are limited, and where the metric of the limit goes.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) driver: Arc<str>,
+    pub(super) meter: Meter,
 }
 
 /// Lets one call be made. Dropping it says that the call was not made, or broke off.
 #[derive(Debug)]
 pub(super) struct Pass {
     limiter: Arc<Limiter>,
+    shown: Shown,
     began: Began,
     at: Instant,
     /// Not once the limiter knows the end.
@@ -82,23 +92,22 @@ impl Limiters {
 
 impl Limiter {
     fn new(method: &'static str, bounds: Bounds, clock: Clock) -> Self {
-        let state =
-            State { limit: Limit::new(bounds), waiting: VecDeque::new(), last_refusal: None, since: clock.now() };
+        let limit = Limit::new(bounds);
+        let state = State { limit, waiting: VecDeque::new(), last_refusal: None, since: clock.now(), is_shown: false };
         Self { method, clock, state: Mutex::new(state) }
     }
 
     /// Waits until a call may be made.
-    pub(super) async fn pass(self: &Arc<Self>, bounds: Bounds) -> Pass {
+    pub(super) async fn pass(self: &Arc<Self>, bounds: Bounds, shown: &Shown) -> Pass {
         loop {
             let turn = {
                 let mut state = self.state();
+                let before = state.standing();
                 state.limit.set_bounds(bounds);
-                if state.waiting.is_empty() && state.limit.has_room() {
-                    return self.admit(&mut state);
-                }
                 let (sender, turn) = oneshot::channel();
                 state.waiting.push_back(sender);
-                self.admit_waiting(&mut state);
+                self.admit_waiting(&mut state, shown);
+                self.show(&mut state, before, shown);
                 turn
             };
             // The sender is kept until it has sent.
@@ -108,19 +117,16 @@ impl Limiter {
         }
     }
 
-    fn admit(self: &Arc<Self>, state: &mut State) -> Pass {
-        let at = self.clock.now();
-        Pass { limiter: Arc::clone(self), began: state.limit.begin(at), at, is_open: true }
-    }
-
     /// Lets calls begin that have waited, as many as there is room for.
-    fn admit_waiting(self: &Arc<Self>, state: &mut State) {
+    fn admit_waiting(self: &Arc<Self>, state: &mut State, shown: &Shown) {
         while state.limit.has_room() {
             let Some(waiting) = state.waiting.pop_front() else { return };
             if waiting.is_closed() {
                 continue;
             }
-            let pass = self.admit(state);
+            let at = self.clock.now();
+            let (limiter, shown) = (Arc::clone(self), shown.clone());
+            let pass = Pass { limiter, shown, began: state.limit.begin(at), at, is_open: true };
             if let Err(mut refused) = waiting.send(pass) {
                 // Its caller has gone away just now. Its own end would wait for the state that is held here.
                 refused.is_open = false;
@@ -129,21 +135,37 @@ impl Limiter {
         }
     }
 
-    fn end(self: &Arc<Self>, pass: &Pass, ending: Ending, code: Code, share: f64) -> Option<Change> {
-        let now = self.clock.now();
+    /// A call has ended so, after this share of its deadline.
+    fn end(self: &Arc<Self>, pass: &Pass, ending: Ending, code: Code, share: f64) {
         let mut state = self.state();
-        let (was, was_limited) = (state.limit.at(), state.limit.is_limited());
+        let before = state.standing();
         if matches!(ending, Ending::Refused | Ending::TimedOut) {
             state.last_refusal = Some(code);
         }
-        state.limit.end(pass.began, ending, share, now);
-        self.admit_waiting(&mut state);
-        let at = state.limit.at();
+        state.limit.end(pass.began, ending, share, self.clock.now());
+        self.admit_waiting(&mut state, &pass.shown);
+        self.show(&mut state, before, &pass.shown);
+    }
+
+    /// Shows in the metric and the log what has changed since the limit stood so.
+    fn show(&self, state: &mut State, (was, was_limited): (u32, bool), Shown { driver, meter }: &Shown) {
+        let (method, (at, is_limited)) = (self.method, state.standing());
         if at == was {
-            return None;
+            return;
         }
-        state.since = now;
-        Some(Change { was, was_limited, at, is_limited: state.limit.is_limited(), last_refusal: state.last_refusal })
+        state.since = self.clock.now();
+        state.is_shown |= is_limited;
+        if state.is_shown {
+            meter.gauge(&names::RPC_LIMIT, &[("driver_name", driver), ("method_name", method)]).set(f64::from(at));
+        }
+        let refusal = state.last_refusal.map(code_name);
+        match (was_limited, is_limited) {
+            (false, true) => {
+                warn!(method, refusal, was, at, "the driver refuses calls or misses their deadlines: fewer are made at once");
+            }
+            (true, false) => info!(method, at, "as many calls are made to the driver at once as are allowed"),
+            _ => {}
+        }
     }
 
     fn activity(&self) -> CallActivity {
@@ -163,36 +185,20 @@ impl Limiter {
     }
 }
 
-/// A limit has changed.
-struct Change {
-    was: u32,
-    was_limited: bool,
-    at: u32,
-    is_limited: bool,
-    last_refusal: Option<Code>,
+impl State {
+    /// How many calls may be in flight at once, and whether those are fewer than the configuration allows.
+    fn standing(&self) -> (u32, bool) {
+        (self.limit.at(), self.limit.is_limited())
+    }
 }
 
 impl Pass {
     /// The call has ended so, with this deadline. `said` is what the driver itself has sent.
-    pub(super) fn end(mut self, code: Code, said: Option<Code>, deadline: Duration, driver: &str, meter: &Meter) {
+    pub(super) fn end(mut self, code: Code, said: Option<Code>, deadline: Duration) {
         self.is_open = false;
         let took = self.limiter.clock.now().saturating_duration_since(self.at);
         let share = took.as_secs_f64() / deadline.as_secs_f64();
-        let Some(change) = self.limiter.end(&self, Ending::of(code, said), code, share) else { return };
-        let method = self.limiter.method;
-        let labels = [("driver_name", driver), ("method_name", method)];
-        meter.gauge(&names::RPC_LIMIT, &labels).set(f64::from(change.at));
-        match (change.was_limited, change.is_limited) {
-            (false, true) => {
-                let refusal = change.last_refusal.map(code_name);
-                let (was, at) = (change.was, change.at);
-                warn!(method, refusal, was, at, "the driver refuses calls: fewer are made at once");
-            }
-            (true, false) => {
-                info!(method, at = change.at, "as many calls are made to the driver at once as are allowed");
-            }
-            _ => {}
-        }
+        self.limiter.end(&self, Ending::of(code, said), code, share);
     }
 }
 
