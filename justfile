@@ -25,13 +25,13 @@ prove *args:
 
 # The README's test command.
 test *args:
-    cargo test --locked {{ args }}
+    cargo test --locked --workspace {{ args }}
 
 # `cargo test` so many times beside two busy loops for each core: no test may depend on a quiet machine. Each run ends in a line.
 stress-tests times="20":
     #!/usr/bin/env bash
     set -euo pipefail
-    cargo test --locked --no-run
+    cargo test --locked --workspace --no-run
     log="$(mktemp)" loops=() failed=0
     trap 'kill "${loops[@]}"; rm -f "$log"' EXIT
     for ((i = 0; i < 2 * $(nproc); i++)); do
@@ -40,7 +40,7 @@ stress-tests times="20":
     done
     for ((run = 1; run <= {{ times }}; run++)); do
         begun=$SECONDS verdict=green
-        cargo test --locked --no-fail-fast >"$log" 2>&1 || { verdict=FAILED && failed=1 && cat "$log"; }
+        cargo test --locked --workspace --no-fail-fast >"$log" 2>&1 || { verdict=FAILED && failed=1 && cat "$log"; }
         printf 'run %2d: %s, %s s: %s\n' "$run" \
             "$(awk '/^test result: / { passed += $4; failed += $6 } END { printf "%d passed, %d failed", passed, failed }' "$log")" \
             "$((SECONDS - begun))" "$verdict"
@@ -54,7 +54,7 @@ format:
 # `--all-targets` selects the targets of `cargo test` and `cargo bench`. The second line adds those that only their names select.
 # Clippy with warnings denied, over all targets and features.
 lint:
-    cargo clippy --locked --all-features --all-targets -- -D warnings
+    cargo clippy --locked --workspace --all-features --all-targets -- -D warnings
     cargo clippy --locked --all-features --test '*' --bench '*' -- -D warnings
 
 # Clippy for the code that is in the image.
@@ -67,7 +67,7 @@ docs-update:
 
 # The documentation, built without a warning.
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
 # Licences, sources, banned and duplicate crates. Advisories need the network: `cargo deny check advisories`.
 dependencies:
@@ -112,7 +112,7 @@ mutants file *tests:
     tests="{{ tests }}"
     if [[ -z $tests ]]; then
         tests="$(dirname "{{ file }}")/"
-        tests="${tests#src/}" tests="${tests//\//::}"
+        tests="${tests#crates/*/}" tests="${tests#src/}" tests="${tests//\//::}"
     fi
     # Copies of the tree are changed, and what is built from them stays outside of it, for the next file. No test of these takes
     # long: one that does waits for what the change has taken away.

@@ -19,9 +19,10 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use crate::build;
 use crate::config::sidecar::Sidecar;
 use crate::config::{FILE_VARIABLE, flags, sidecar};
-use crate::process::{build, duration};
+use crate::process::duration;
 
 use values::{assumed, driver_name, image, secret};
 

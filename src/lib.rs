@@ -18,9 +18,8 @@
 //!
 //! | folder | contents | may import of this crate |
 //! |---|---|---|
-//! | [`process`] | clock, random numbers, ids as keys, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections | nothing |
+//! | [`build`] | the version and the commit of this build | nothing |
 //! | [`telemetry`] | the metrics of one daemon, logs, traces | `process` |
-//! | [`proto`] | the CSI messages, generated | `csi::redact` |
 //! | [`csi`] | the one connection to the driver, and the short ones of roles that need no cluster: handshake, RPCs, what each gRPC code means, one operation per volume | `process`, `telemetry`, `proto` |
 //! | [`cluster`] | the Kubernetes API: clients, its outages, shared caches, patches with preconditions, events, RBAC | `process`, `telemetry` |
 //! | [`translation`] | in-tree volumes as the CSI drivers see them that have taken their plugins over, and back | `cluster` |
@@ -34,6 +33,13 @@
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `process`, `config` |
 //! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
+//! | `testing` | what the unit tests of several folders use | `process` |
+//!
+//! A crate stands below:
+//!
+//! | crate | contents |
+//! |---|---|
+//! | `crates/base` | [`process`]: clock, random numbers, ids as keys, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections; [`proto`]: the CSI messages, generated; quantities, names of gRPC codes and of in-tree plugins |
 //!
 //! `tests/rules/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no
 //! I/O and uses no clock, and that files do not import each other in a cycle.
@@ -52,6 +58,7 @@
 //!   gRPC; the simulation runs the same daemon on a simulated network and clock.
 
 pub mod app;
+pub mod build;
 pub mod cli;
 pub mod cluster;
 pub mod config;
@@ -60,11 +67,13 @@ pub mod diagnostics;
 pub mod election;
 pub mod journal;
 pub mod migrate;
-pub mod process;
-pub mod proto;
 pub mod queue;
 pub mod roles;
 #[cfg(feature = "sandbox")]
 pub mod sandbox;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod translation;
+
+pub use base::{process, proto};

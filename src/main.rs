@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use csi_control_plane::app::{self, Configuration, ConfigurationHandle, Environment, Plan, Reached};
+use csi_control_plane::build;
 use csi_control_plane::cli::{self, Command, Exit, Output};
 use csi_control_plane::cluster::ClusterAccess;
 use csi_control_plane::config::{self, Config, File, FlagSetting, Loaded, Sources};
@@ -18,7 +19,7 @@ use csi_control_plane::diagnostics::Door;
 use csi_control_plane::election::Container;
 use csi_control_plane::migrate::report::Lenient;
 use csi_control_plane::migrate::{self, Files, Manifest, Outcome, Wanted};
-use csi_control_plane::process::{Clock, Fault, Proxies, Rng, build, error_chain, input, listen, stop_on_signal};
+use csi_control_plane::process::{Clock, Fault, Proxies, Rng, error_chain, input, listen, stop_on_signal};
 use csi_control_plane::roles::{Instance, metrics, sections, sidecars};
 use csi_control_plane::telemetry::{Meter, Telemetry, TelemetryState};
 use tokio_util::sync::CancellationToken;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::build;
 use crate::cluster::ClusterAccess;
 use crate::diagnostics::Door;
-use crate::process::{Clock, Dial, Proxies, Rng, build};
+use crate::process::{Clock, Dial, Proxies, Rng};
 use crate::roles::Instance;
 use crate::telemetry::{LogSettings, Meter, TelemetrySection, TelemetrySettings, TelemetryState, TraceSettings};
 

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::build;
 use crate::cluster::{
     Api, ApiOptions, Caches, ClientOptions, Clients, ClusterAccess, ConnectError, EventRecorder, EventSource, InTree,
     Viewpoint,
@@ -15,7 +16,7 @@ use crate::cluster::{
 use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board, Door};
-use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks, build};
+use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks};
 use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleContext, needs_cluster};
 use crate::telemetry::{Meter, Propagation, names};
 

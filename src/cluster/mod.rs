@@ -39,7 +39,6 @@ mod objects;
 mod outage;
 mod packed_map;
 pub mod patch;
-pub mod quantity;
 pub mod rbac;
 mod route;
 mod scope;
@@ -57,6 +56,7 @@ mod watched;
 
 pub use access::{ClusterAccess, ConnectError, ServiceAccount};
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
+pub use base::{InTree, quantity};
 pub use cache::{Cache, CacheStatus, WriteTurn};
 pub use caches::{Caches, Finds, Sighting, WatchHandle};
 pub use clients::Clients;
@@ -76,8 +76,8 @@ pub use objects::{
     BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_VOLUME, Cached, CinderVolume, ClaimCondition, ClaimHealth, ClaimRef,
     ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver, CsiDriverSpec, CsiNode,
     CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo,
-    GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTree, InTreeSource, InTreeVolume, IndexName,
-    MemberList, ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume,
+    GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTreeSource, InTreeVolume, IndexName, MemberList,
+    ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume,
     PersistentVolumeClaim, Pod, PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass,
     ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment, VolumeAttachmentSource,
     VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+pub use base::code_name;
 use tonic::Code;
 
 /// The driver should be available again within seconds: a back-off of minutes would only delay a pod.
@@ -13,29 +14,6 @@ fn retry_cap(code: Code) -> Option<Duration> {
     // Another operation on this volume is running, or the driver restarts or can't be reached. If the driver throttles
     // or is full, an early retry would make it worse.
     matches!(code, Code::Aborted | Code::Unavailable).then_some(SOON)
-}
-
-/// A code's name as gRPC for Go prints it: what metrics, events and users' runbooks know.
-pub fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "Canceled",
-        Code::Unknown => "Unknown",
-        Code::InvalidArgument => "InvalidArgument",
-        Code::DeadlineExceeded => "DeadlineExceeded",
-        Code::NotFound => "NotFound",
-        Code::AlreadyExists => "AlreadyExists",
-        Code::PermissionDenied => "PermissionDenied",
-        Code::ResourceExhausted => "ResourceExhausted",
-        Code::FailedPrecondition => "FailedPrecondition",
-        Code::Aborted => "Aborted",
-        Code::OutOfRange => "OutOfRange",
-        Code::Unimplemented => "Unimplemented",
-        Code::Internal => "Internal",
-        Code::Unavailable => "Unavailable",
-        Code::DataLoss => "DataLoss",
-        Code::Unauthenticated => "Unauthenticated",
-    }
 }
 
 /// A failed RPC, with the same text as in the Go sidecars.

@@ -161,7 +161,10 @@ impl Limiter {
         let refusal = state.last_refusal.map(code_name);
         match (was_limited, is_limited) {
             (false, true) => {
-                warn!(method, refusal, was, at, "the driver refuses calls or misses their deadlines: fewer are made at once");
+                warn!(
+                    method,
+                    refusal, was, at, "the driver refuses calls or misses their deadlines: fewer are made at once"
+                );
             }
             (true, false) => info!(method, at, "as many calls are made to the driver at once as are allowed"),
             _ => {}

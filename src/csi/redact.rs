@@ -1,32 +1,20 @@
 //! Secrets never print. Pure.
 //!
-//! Messages that carry the specification's `csi_secret` option get a `Debug` from `build.rs` that shows [`Stripped`] in
-//! the option's place, at any depth, because a message prints its parts by their own `Debug`. This file does the rest:
+//! Messages that carry the specification's `csi_secret` option get a `Debug` from `crates/base/build.rs` that shows
+//! [`Stripped`](base::redact::Stripped) in the option's place, at any depth, because a message prints its parts by their own `Debug`. This file does the rest:
 //! it prints a message on one line of bounded length (`Line`), and removes a request's secrets from the driver's error
 //! text (`Secrets`), because more people can read a status or an Event than the Secret.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
+use base::redact::MARKER;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What stands in a URL as it is (RFC 3986, 2.3).
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-/// The text instead of a stripped value: the marker of the Go sidecars.
-const MARKER: &str = "***stripped***";
-
-/// What a secret field prints instead of its value: the marker of the Go sidecars.
-#[derive(Clone, Copy)]
-pub struct Stripped(pub usize);
-
-impl fmt::Debug for Stripped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 == 0 { "{}" } else { MARKER })
-    }
-}
 
 /// Prints a message on one line, cut after so many characters (`None`: never).
 ///

@@ -3,8 +3,8 @@ use std::pin::Pin;
 
 use crate::diagnostics::report::tests::demo;
 use crate::process::Clock;
-use crate::process::mem_listener::mem_listener;
 use crate::telemetry::names;
+use crate::testing::mem_listener;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

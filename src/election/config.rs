@@ -127,7 +127,7 @@ fn is_label_name(name: &str, may_be_empty: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::faulty_keys;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn timings_must_leave_room_for_a_retry() {

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-use crate::process::mem_listener::mem_listener;
 use crate::process::{Rng, Tasks, watch};
+use crate::testing::mem_listener;
 
 /// Version, type of event, object.
 type Happened = (u64, &'static str, Value);

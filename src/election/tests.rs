@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::fake_api::{FakeApi, Faults, Site};
 use super::*;
-use crate::process::warnings::Warnings;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
+use crate::testing::Warnings;
 
 const NAME: &str = "external-attacher-leader-demo";
 const LEASE: Duration = Duration::from_secs(15);

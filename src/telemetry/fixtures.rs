@@ -7,7 +7,7 @@ use tracing::Level;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::process::warnings::listen;
+use crate::testing::listen;
 
 /// Keeps what is written.
 #[derive(Debug, Clone, Default)]

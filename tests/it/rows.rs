@@ -310,6 +310,7 @@ pub(crate) fn assert_proven(rows: &[(u32, &str, Proof)], last: u32, cites: impl 
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = BTreeSet::new();
     tests_below(&root.join("src"), &mut found);
+    tests_below(&root.join("crates"), &mut found);
     tests_below(&root.join("tests"), &mut found);
     let numbers: Vec<u32> = rows.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, (1..=last).collect::<Vec<_>>(), "each row once");

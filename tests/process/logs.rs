@@ -1,6 +1,6 @@
 //! The daemon's log: JSON, line by line, and no secret at any level.
 
-use csi_control_plane::process::build::COMMIT;
+use csi_control_plane::build::COMMIT;
 use csi_control_plane::sandbox::api::kubeconfig;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method, Secrets};
 use csi_control_plane::sandbox::testbed::TestBed;

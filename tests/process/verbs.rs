@@ -1,6 +1,6 @@
 //! The commands that need no cluster: `check`, `schema`, `version`, and invalid command lines.
 
-use csi_control_plane::process::build::COMMIT;
+use csi_control_plane::build::COMMIT;
 use serde_json::Value;
 
 use super::program::run;

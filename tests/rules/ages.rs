@@ -33,11 +33,11 @@ fn has_history(folder: &Path) -> bool {
         && git(folder, &["rev-parse", "--is-shallow-repository"]).as_deref() == Ok("false")
 }
 
-/// How many commits of `src` came after one; where the history was written anew and lacks it, after its day.
+/// How many commits of `src` and `crates` came after one; where the history was written anew and lacks it, after its day.
 fn age(folder: &Path, commit: &str, day: &str) -> usize {
     let is_there = git(folder, &["merge-base", "--is-ancestor", commit, "HEAD"]).is_ok();
     let after = if is_there { format!("{commit}..HEAD") } else { format!("--since={day} +0000") };
-    let count = git(folder, &["rev-list", "--count", &after, "HEAD", "--", "src"]).unwrap();
+    let count = git(folder, &["rev-list", "--count", &after, "HEAD", "--", "src", "crates"]).unwrap();
     count.parse().unwrap()
 }
 

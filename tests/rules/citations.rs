@@ -55,7 +55,8 @@ const PROVEN_TABLES: &[(&str, usize)] =
     &[("docs/spec/remembered.md", 31), ("docs/spec/writes.md", 15), ("docs/spec/values.md", 15)];
 
 /// What is searched for citations, and in which files of it.
-const SEARCHED: &[&str] = &["src", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];
+const SEARCHED: &[&str] =
+    &["src", "crates", "tests", "benches", "docs", "charts", "config", "README.md", "CONTRIBUTING.md"];
 const EXTENSIONS: &[&str] = &["rs", "md", "yaml", "tpl"];
 /// What shows how to cite, and so cites what does not exist.
 const EXAMPLES: &[&str] = &["docs/spec/README.md", "tests/rules/citations.rs"];
@@ -246,7 +247,7 @@ fn each_citation_names_a_file_and_a_place_that_exist() {
 fn each_row_in_a_tests_name_exists() {
     let (specs, mut faults) = (specs(), Vec::new());
     let hosted: BTreeSet<&str> = HOSTED.iter().map(|it| it.spec).collect();
-    for path in ["src", "tests"].iter().flat_map(|it| files_below(&root().join(it), &["rs"])) {
+    for path in ["src", "crates", "tests"].iter().flat_map(|it| files_below(&root().join(it), &["rs"])) {
         let file = path.strip_prefix(root()).unwrap().to_str().unwrap();
         let meant = Some(unnamed(file)).filter(|it| !it.is_empty()).unwrap_or_else(|| Vec::from_iter(hosted.clone()));
         for name in rows::tests_in(&fs::read_to_string(&path).unwrap()) {
@@ -310,7 +311,7 @@ fn rows_are_numbered_without_a_gap_and_the_readme_tells_how_many_there_are() {
 
 #[test]
 fn each_test_that_the_tables_of_all_roles_name_exists() {
-    let files = ["src", "tests"].iter().flat_map(|it| files_below(&root().join(it), &["rs"]));
+    let files = ["src", "crates", "tests"].iter().flat_map(|it| files_below(&root().join(it), &["rs"]));
     let existing: BTreeSet<String> = files.flat_map(|it| rows::tests_in(&fs::read_to_string(it).unwrap())).collect();
     for (file, fewest) in PROVEN_TABLES {
         let text = fs::read_to_string(root().join(file)).unwrap();

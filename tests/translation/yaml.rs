@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{count, library};
 
-const SCALARS: &str = include_str!("../../src/process/yaml/scalars.jsonl");
-const SHAPES: &str = include_str!("../../src/process/yaml/shapes.jsonl");
+const SCALARS: &str = include_str!("../../crates/base/src/process/yaml/scalars.jsonl");
+const SHAPES: &str = include_str!("../../crates/base/src/process/yaml/shapes.jsonl");
 
 /// The manifest as kubectl reads it.
 fn theirs(texts: &[String]) -> Vec<Result<Value, String>> {

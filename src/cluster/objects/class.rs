@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use base::InTree;
 use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, InTree, IndexName, or_default, trim_class, trim_meta};
+use super::{Cached, Fields, IndexName, or_default, trim_class, trim_meta};
 
 /// How volumes of a kind are made.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

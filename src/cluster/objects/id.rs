@@ -6,9 +6,9 @@
 //! to keep one too many, and to say so. So a doubt counts as the same, also with a driver that is not known here: ids that differ in
 //! nothing but the case of letters are one volume's far more often than two.
 
-use crate::process::folded;
+use base::InTree;
 
-use super::InTree;
+use crate::process::folded;
 
 /// What an in-tree source or the library that translates it writes for a part of an id that it does not know.
 pub const UNSPECIFIED: &str = "UNSPECIFIED";

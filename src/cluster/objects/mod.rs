@@ -63,8 +63,8 @@ pub use group::{
 pub use health::{ClaimHealth, HealthCondition};
 pub use id::{IdKind, UNSPECIFIED};
 pub use in_tree::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
-    PortworxVolume, VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, PortworxVolume,
+    VsphereVolume,
 };
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
 pub use node_state::{AttachedVolume, NodeReady, NodeState};

@@ -1,11 +1,12 @@
 //! PersistentVolumes. A foreign driver's keeps its metadata and *whose* it is. `csi` is then `None`, so that a role that
 //! does not ask refuses it instead of publishing it without its attributes. Pure.
 
+use base::InTree;
 use serde::Deserialize;
 
 use super::in_tree::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTree, InTreeSource, InTreeVolume, NodeRequirement,
-    PortworxVolume, VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, PortworxVolume,
+    VsphereVolume,
 };
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;

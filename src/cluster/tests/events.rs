@@ -10,9 +10,9 @@ use super::{Answer, Seen, Server, pass, status};
 use crate::cluster::api::{Api, ApiOptions};
 use crate::cluster::event_book::{EventKind, EventTarget};
 use crate::cluster::events::{EventRecorder, EventSource};
-use crate::process::warnings::Warnings;
 use crate::process::{Clock, Permit, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
+use crate::testing::Warnings;
 
 struct Running {
     recorder: EventRecorder,

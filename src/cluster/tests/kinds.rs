@@ -19,9 +19,9 @@ use crate::cluster::objects::{
     VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
 };
 use crate::cluster::scope::{Viewpoint, WatchScope};
-use crate::process::warnings::listen;
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
+use crate::testing::listen;
 
 /// A server that answers every list with `items`, or with an error if `code` is one, and every watch with silence.
 fn serve(code: &Arc<AtomicU16>, items: Value) -> Server {

@@ -30,8 +30,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::objects::VolumeAttachment;
 use super::{ClientOptions, Clients, ClusterAccess};
-use crate::process::mem_listener::{MemListener, mem_listener};
 use crate::process::{Dial, TaskEnds, Tasks};
+use crate::testing::{MemListener, mem_listener};
 
 /// One request as the server saw it.
 #[derive(Debug, Clone)]

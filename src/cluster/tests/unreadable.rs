@@ -12,9 +12,9 @@ use crate::cluster::cache::Cache;
 use crate::cluster::caches::Caches;
 use crate::cluster::objects::{CsiNode, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotContent};
 use crate::cluster::scope::Viewpoint;
-use crate::process::warnings::Warnings;
 use crate::process::{Clock, Rng, TaskEnds, Tasks};
 use crate::telemetry::Meter;
+use crate::testing::Warnings;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,10 +10,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::fixture::Bench;
 use crate::csi::{Client, CsiOptions, Driver, RpcError, code_name};
 use crate::process::Permitted as _;
-use crate::process::warnings::listen;
 use crate::proto;
 use crate::telemetry::Propagation;
 use crate::telemetry::fixtures::logged;
+use crate::testing::listen;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECRET: &str = "correct-horse-battery-staple";

@@ -85,7 +85,7 @@ impl Section for AttacherSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::faulty_keys;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn zero_workers_are_refused_r33() {

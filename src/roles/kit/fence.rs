@@ -51,7 +51,10 @@ mod tests {
     use crate::process::{Clock, Permit};
 
     /// A client that waits for nothing.
-    impl Permitted for &str {
+    #[derive(Debug, PartialEq)]
+    struct AtOnce;
+
+    impl Permitted for AtOnce {
         fn permitted(self, _: Permit) -> Self {
             self
         }
@@ -61,8 +64,8 @@ mod tests {
     async fn r52_a_client_ends_with_its_term_even_if_nobody_has_told_it() {
         let lasts = Duration::from_secs(10);
         let term = Term::unattended(Clock::system(), lasts);
-        let fenced = Fenced::of(&term, "client");
-        assert_eq!(fenced.use_now(), Ok(&"client"));
+        let fenced = Fenced::of(&term, AtOnce);
+        assert_eq!(fenced.use_now(), Ok(&AtOnce));
         tokio::time::advance(lasts).await;
         assert_eq!(fenced.use_now(), Err(TermOver));
     }

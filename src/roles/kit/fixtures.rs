@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cluster::{Change, Origin};
-pub(crate) use crate::process::warnings::Warnings;
+pub(crate) use crate::testing::Warnings;
 
 /// `base` with what `patch` says laid over it; null takes away.
 pub(crate) fn merged(mut base: Value, patch: Value) -> Value {

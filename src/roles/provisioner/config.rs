@@ -219,7 +219,7 @@ impl ProvisionerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{faulty_keys, faulty_keys_with};
+    use crate::testing::{faulty_keys, faulty_keys_with};
 
     fn with(change: impl FnOnce(&mut ProvisionerSection)) -> Vec<String> {
         faulty_keys_with(change)

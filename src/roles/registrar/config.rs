@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::process::faulty_keys;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

@@ -99,7 +99,7 @@ impl Section for ResizerSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::faulty_keys;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

@@ -204,7 +204,7 @@ impl Section for SnapshotterSection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::faulty_keys_with;
+    use crate::testing::faulty_keys_with;
 
     fn with(change: impl FnOnce(&mut SnapshotterSection)) -> Vec<String> {
         faulty_keys_with(change)

@@ -71,14 +71,16 @@ fn every_other_command_is_of_a_known_program_and_names_files_that_exist() {
 fn a_build_runs_what_tests_play() {
     let cargo: Vec<String> =
         PAGES.iter().flat_map(|page| commands(page)).filter(|command| command.starts_with("cargo ")).collect();
-    let expected = ["cargo run -- sandbox", "cargo test", "cargo build --release --locked --no-default-features"];
+    let expected =
+        ["cargo run -- sandbox", "cargo test --workspace", "cargo build --release --locked --no-default-features"];
     assert_eq!(cargo, expected);
     let is_fetched = |command: &String| command.starts_with("git ") || command.starts_with("cd ");
     let first: Vec<String> = commands("README.md").into_iter().filter(|command| !is_fetched(command)).take(2).collect();
     assert_eq!(first, expected[..2], "what plays the main job, and what passes the tests, are the first to copy");
     assert!(read("tests/process/sandbox.rs").contains("run(&[\"sandbox\"]"), "nobody plays the sandbox");
     let justfile = read("justfile");
-    for recipe in ["cargo test --locked {{ args }}", "cargo build --locked --release --no-default-features"] {
+    for recipe in ["cargo test --locked --workspace {{ args }}", "cargo build --locked --release --no-default-features"]
+    {
         assert!(justfile.contains(&format!("    {recipe}\n")), "nobody plays {recipe}");
     }
 }

@@ -91,7 +91,7 @@ fn the_page_on_trust_claims_what_the_checks_do() {
         (
             "clippy refuses `unwrap` in the gate",
             "justfile",
-            "cargo clippy --locked --all-features --all-targets -- -D warnings",
+            "cargo clippy --locked --workspace --all-features --all-targets -- -D warnings",
         ),
         ("Nobody runs it in production: there is no release", "CHANGELOG.md", "This will be the first release"),
     ] {

@@ -139,8 +139,8 @@ fn the_inputs_of_each_stage_exist_and_hold_all_that_its_sources_need() {
                 waiting.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 for file in needed(&path, modules) {
-                    let is_input =
-                        file.starts_with(root().join("src")) || inputs.iter().any(|input| file.starts_with(input));
+                    let is_input = ["src", "crates"].iter().any(|code| file.starts_with(root().join(code)))
+                        || inputs.iter().any(|input| file.starts_with(input));
                     assert!(is_input, ".ci/stages: {stage} lacks {}, which {} needs", file.display(), path.display());
                 }
             }

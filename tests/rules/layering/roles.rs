@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use csi_control_plane::roles::ROLES;
 use csi_control_plane::roles::sidecars::{UNHOSTED, hosted};
 
-use super::{code, imports, is_test_file, rust_files, source, without_tests};
+use super::{code, files, imports, is_test_file, rust_files, source, without_tests};
 
 #[test]
 fn no_role_imports_another() {
@@ -129,13 +129,12 @@ fn naming<'a>(names: &BTreeSet<Vec<String>>, line: &'a str) -> Vec<&'a str> {
 fn no_role_is_named_outside_its_folder() {
     let names = names();
     let (mut faults, mut used) = (Vec::new(), BTreeSet::new());
-    for path in rust_files(&source()).iter().filter(|path| !is_test_file(path)) {
-        let relative = path.strip_prefix(source()).unwrap().to_str().unwrap();
+    for (relative, path) in files() {
         // The sandbox's driver is a whole driver: it plays what roles ask of one.
         if relative.starts_with("roles/") || relative.starts_with("sandbox/driver/") {
             continue;
         }
-        for line in code(path).lines() {
+        for line in code(&path).lines() {
             for token in naming(&names, line) {
                 let row =
                     ALLOWED.iter().position(|(file, tokens, _)| relative.starts_with(file) && tokens.contains(&token));

@@ -1,9 +1,10 @@
 //! What a translation of in-tree volumes reads, and that it costs nothing where there is none to translate.
 
+use base::InTree;
 use serde_json::{Value, json};
 
 use crate::cluster::objects::{
-    AwsDisk, AzureDisk, AzureFile, Cached, CinderVolume, Fields, GceDisk, InTree, InTreeSource, NodeRequirement,
+    AwsDisk, AzureDisk, AzureFile, Cached, CinderVolume, Fields, GceDisk, InTreeSource, NodeRequirement,
     PersistentVolume, PortworxVolume, StorageClass, VolumeAttachment, VsphereVolume,
 };
 

@@ -8,10 +8,11 @@ mod snapshotting;
 
 use std::mem::size_of;
 
+use base::InTree;
 use serde_json::{Value, json};
 
 use crate::cluster::objects::{
-    BY_NODE, BY_VOLUME, Cached, CsiNode, CsiSource, CsiStorageCapacity, Fields, InTree, Node, PersistentVolume,
+    BY_NODE, BY_VOLUME, Cached, CsiNode, CsiSource, CsiStorageCapacity, Fields, Node, PersistentVolume,
     PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeAttachmentStatus, VolumeSnapshot, VolumeSpec,
 };
 

@@ -1,7 +1,7 @@
-//! The CSI specification's messages, generated from `proto/csi.proto` by `build.rs`, and those of the kubelet's plugin
+//! The CSI specification's messages, generated from `proto/csi.proto` by `crates/base/build.rs`, and those of the kubelet's plugin
 //! registration, from `proto/pluginregistration.proto`.
 //!
-//! Messages with secret fields print them stripped: see `csi::redact`.
+//! Messages with secret fields print them stripped: see `redact`.
 
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
 

@@ -1,15 +1,12 @@
 //! General tools: a clock and random numbers that a simulation can control, named tasks whose end is reported, watched
-//! values whose watchers wake in order, errors with their causes, and ids as keys. Imports nothing of this crate.
+//! values whose watchers wake in order, errors with their causes, and ids as keys. Imports nothing else of this crate.
 
-pub mod build;
 mod clock;
 pub mod duration;
 mod error_chain;
 mod failure_log;
 pub mod input;
 mod listen;
-#[cfg(test)]
-pub(crate) mod mem_listener;
 mod permit;
 mod proxy;
 mod rng;
@@ -21,8 +18,6 @@ mod spelling;
 mod tasks;
 mod transport;
 mod tunnel;
-#[cfg(test)]
-pub(crate) mod warnings;
 pub mod watch;
 mod wrap;
 pub mod yaml;
@@ -35,8 +30,6 @@ pub use permit::{Permit, Permitted};
 pub use proxy::{Proxies, Proxy, ProxyError};
 pub use rng::Rng;
 pub use section::{Fault, Faults, Section};
-#[cfg(test)]
-pub use section::{faulty_keys, faulty_keys_with};
 pub use signals::stop_on_signal;
 pub use socket_path::{MAX_SOCKET_PATH, SocketPathTooLong, check_socket_path};
 pub use spelling::folded;

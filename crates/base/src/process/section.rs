@@ -82,19 +82,3 @@ impl Faults {
         self.found
     }
 }
-
-/// The keys of all faults of a section that stands alone.
-#[cfg(test)]
-pub fn faulty_keys(section: &impl Section) -> Vec<String> {
-    let mut faults = Faults::below("");
-    section.check(&mut faults);
-    faults.into_vec().into_iter().map(|fault| fault.key).collect()
-}
-
-/// The same of the default section, changed like this.
-#[cfg(test)]
-pub fn faulty_keys_with<S: Section>(change: impl FnOnce(&mut S)) -> Vec<String> {
-    let mut section = S::default();
-    change(&mut section);
-    faulty_keys(&section)
-}

@@ -48,7 +48,7 @@ const MOST_DIGITS: usize = 19;
 /// The bytes that a quantity stands for, rounded up.
 ///
 /// ```
-/// use csi_control_plane::cluster::quantity::bytes;
+/// use csi_control_plane_base::quantity::bytes;
 ///
 /// assert_eq!(bytes("10Gi"), Ok(10_737_418_240));
 /// assert_eq!(bytes("1500m"), Ok(2));

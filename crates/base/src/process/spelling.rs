@@ -4,7 +4,7 @@
 /// written last, or as its documents do (kubernetes#79009, azuredisk-csi-driver#95); a path may end with a slash.
 ///
 /// ```
-/// use csi_control_plane::process::folded;
+/// use csi_control_plane_base::process::folded;
 ///
 /// assert_eq!(folded("/subscriptions/s/resourceGroups/MC_RG/disks/d/"), folded("/subscriptions/s/resourcegroups/mc_rg/disks/d"));
 /// assert_ne!(folded("vol-1"), folded("vol-2"));
