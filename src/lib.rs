@@ -32,14 +32,15 @@
 //! | [`app`] | start and stop of all services, and the roles of each Lease | everything above |
 //! | [`migrate`] | a workload with Go sidecars to one with this daemon: configuration, rights, patched manifest | `process`, `config`, `roles`, `app` |
 //! | [`cli`] | arguments to a command | `process`, `config` |
-//! | `sandbox` | an API and a driver inside the process, the demo, the test bed of the tests (feature `sandbox`) | `app` and below |
+//! | `sandbox` | the demo, and the test bed of the tests: the daemon beside what `crates/sandbox` plays (feature `sandbox`) | `app` and below |
 //! | `testing` | what the unit tests of several folders use | `process` |
 //!
-//! A crate stands below:
+//! Two crates stand below:
 //!
 //! | crate | contents |
 //! |---|---|
 //! | `crates/base` | [`process`]: clock, random numbers, ids as keys, named tasks, byte streams, listeners, proxies, watched values, permits, kubectl's YAML, which failures are worth a warning, the trait of configuration sections; [`proto`]: the CSI messages, generated; quantities, names of gRPC codes and of in-tree plugins |
+//! | `crates/sandbox` | a Kubernetes API, the controllers that storage needs, a driver and a network inside the process: of the daemon it knows nothing |
 //!
 //! `tests/rules/layering.rs` checks the table. It also checks that a file which calls itself pure in its first lines does no
 //! I/O and uses no clock, and that files do not import each other in a cycle.

@@ -1,4 +1,4 @@
-//! The driver's record of calls, as `src/sandbox/driver/record.rs` writes it. Pure.
+//! The driver's record of calls, as `crates/sandbox/src/driver/record.rs` writes it. Pure.
 
 use std::collections::HashMap;
 

@@ -125,9 +125,9 @@ pub(super) fn source() -> PathBuf {
 }
 
 /// Our crates: what stands before the names of their files, and their folders. Which crate needs which, the compiler holds.
-pub(super) fn crates() -> [(&'static str, PathBuf); 2] {
+pub(super) fn crates() -> [(&'static str, PathBuf); 3] {
     let of = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("crates").join(name).join("src");
-    [("", source()), ("base/", of("base"))]
+    [("", source()), ("base/", of("base")), ("sandbox/", of("sandbox"))]
 }
 
 /// Every file of our crates that is no test, with its name.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use tonic::Code;
 
 use super::refusal::Refusal;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::group_controller_service_capability::rpc::Type as GroupRpc;
-use crate::proto::plugin_capability::{service, volume_expansion};
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::group_controller_service_capability::rpc::Type as GroupRpc;
+use base::proto::plugin_capability::{service, volume_expansion};
 
 /// One gibibyte.
 pub const GIB: i64 = 1 << 30;
@@ -75,7 +75,7 @@ pub struct Profile {
     /// The driver's own limit of entries on a page, below the caller's. 0: none.
     pub page_limit: usize,
     /// How long a snapshot is not ready to use after it was cut.
-    #[serde(with = "crate::process::duration")]
+    #[serde(with = "base::process::duration")]
     pub snapshot_ready_after: Duration,
     /// The number of answers that say that a snapshot is not ready to use yet.
     pub snapshot_ready_polls: u32,

@@ -10,7 +10,7 @@ use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::{Group, Snapshot, State};
 use super::validate;
-use crate::proto::{
+use base::proto::{
     CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse, DeleteVolumeGroupSnapshotRequest,
     DeleteVolumeGroupSnapshotResponse, GetVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotResponse,
     VolumeGroupSnapshot,

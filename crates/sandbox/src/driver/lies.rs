@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::faults::Lie;
 use super::validate;
-use crate::proto::controller_service_capability::{Rpc, Type as ControllerType};
-use crate::proto::plugin_capability::{Service, Type as PluginType};
-use crate::proto::{
+use base::proto::controller_service_capability::{Rpc, Type as ControllerType};
+use base::proto::plugin_capability::{Service, Type as PluginType};
+use base::proto::{
     ControllerExpandVolumeResponse, ControllerGetCapabilitiesResponse, ControllerGetVolumeResponse,
     ControllerModifyVolumeResponse, ControllerPublishVolumeResponse, ControllerServiceCapability,
     ControllerUnpublishVolumeResponse, CreateSnapshotResponse, CreateVolumeGroupSnapshotResponse, CreateVolumeResponse,
@@ -100,18 +100,18 @@ impl Answer for ListSnapshotsResponse {
                 self.entries.insert(0, list_snapshots_response::Entry { snapshot: None });
             }
             Lie::AnotherSnapshotFirst(id) => {
-                let snapshot = crate::proto::Snapshot {
+                let snapshot = base::proto::Snapshot {
                     snapshot_id: id.clone(),
                     size_bytes: 1,
-                    ..crate::proto::Snapshot::default()
+                    ..base::proto::Snapshot::default()
                 };
                 self.entries.insert(0, list_snapshots_response::Entry { snapshot: Some(snapshot) });
             }
             Lie::OtherSnapshots(ids) => {
-                let snapshot = |id: &String| crate::proto::Snapshot {
+                let snapshot = |id: &String| base::proto::Snapshot {
                     snapshot_id: id.clone(),
                     ready_to_use: true,
-                    ..crate::proto::Snapshot::default()
+                    ..base::proto::Snapshot::default()
                 };
                 let entry = |id| list_snapshots_response::Entry { snapshot: Some(snapshot(id)) };
                 self.entries = ids.iter().map(entry).collect();
@@ -123,7 +123,7 @@ impl Answer for ListSnapshotsResponse {
     }
 }
 
-fn distort_snapshot(told: &mut Option<crate::proto::Snapshot>, lie: &Lie) {
+fn distort_snapshot(told: &mut Option<base::proto::Snapshot>, lie: &Lie) {
     if matches!(lie, Lie::NoSnapshot) {
         *told = None;
     }
@@ -166,7 +166,7 @@ impl Answer for DeleteVolumeGroupSnapshotResponse {}
 impl Answer for GroupControllerGetCapabilitiesResponse {}
 
 /// A lie about a snapshot is a lie about its group.
-fn distort_group(told: &mut Option<crate::proto::VolumeGroupSnapshot>, lie: &Lie) {
+fn distort_group(told: &mut Option<base::proto::VolumeGroupSnapshot>, lie: &Lie) {
     if matches!(lie, Lie::NoSnapshot) {
         *told = None;
     }
@@ -281,10 +281,10 @@ impl Answer for ListVolumesResponse {
             Lie::TokenLoop => self.next_token = validate::first_page_token(),
             Lie::Huge(bytes) => {
                 let context = [("padding".to_owned(), "x".repeat(*bytes))].into_iter().collect();
-                let padding = crate::proto::Volume {
+                let padding = base::proto::Volume {
                     volume_id: "padding".to_owned(),
                     volume_context: context,
-                    ..crate::proto::Volume::default()
+                    ..base::proto::Volume::default()
                 };
                 self.entries.push(list_volumes_response::Entry { volume: Some(padding), status: None });
             }
@@ -299,7 +299,7 @@ mod tests {
 
     fn listing() -> ListVolumesResponse {
         let entry = |id: &str| list_volumes_response::Entry {
-            volume: Some(crate::proto::Volume { volume_id: id.to_owned(), ..crate::proto::Volume::default() }),
+            volume: Some(base::proto::Volume { volume_id: id.to_owned(), ..base::proto::Volume::default() }),
             status: Some(list_volumes_response::VolumeStatus {
                 published_node_ids: vec!["n".to_owned()],
                 volume_condition: None,
@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn creations_lie_as_told() {
         let distorted = |lie: Lie| {
-            let volume = crate::proto::Volume {
+            let volume = base::proto::Volume {
                 volume_id: "v".to_owned(),
                 capacity_bytes: 5,
-                content_source: Some(crate::proto::VolumeContentSource::default()),
-                ..crate::proto::Volume::default()
+                content_source: Some(base::proto::VolumeContentSource::default()),
+                ..base::proto::Volume::default()
             };
             let mut answer = CreateVolumeResponse { volume: Some(volume) };
             answer.distort(&lie);
@@ -340,12 +340,12 @@ mod tests {
     #[test]
     fn snapshots_lie_as_told() {
         let told = || {
-            let snapshot = crate::proto::Snapshot {
+            let snapshot = base::proto::Snapshot {
                 snapshot_id: "s".to_owned(),
                 size_bytes: 5,
                 creation_time: Some(prost_types::Timestamp { seconds: 7, nanos: 0 }),
                 ready_to_use: true,
-                ..crate::proto::Snapshot::default()
+                ..base::proto::Snapshot::default()
             };
             CreateSnapshotResponse { snapshot: Some(snapshot) }
         };
@@ -368,8 +368,8 @@ mod tests {
     #[test]
     fn groups_lie_as_told() {
         let distorted = |lie: Lie| {
-            let member = |id: &str| crate::proto::Snapshot { snapshot_id: id.to_owned(), ..Default::default() };
-            let group = crate::proto::VolumeGroupSnapshot {
+            let member = |id: &str| base::proto::Snapshot { snapshot_id: id.to_owned(), ..Default::default() };
+            let group = base::proto::VolumeGroupSnapshot {
                 group_snapshot_id: "g".to_owned(),
                 snapshots: vec![member("s"), member("t")],
                 ready_to_use: true,
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn listings_of_snapshots_lie_as_told() {
-        let snapshot = crate::proto::Snapshot { snapshot_id: "s".to_owned(), ..crate::proto::Snapshot::default() };
+        let snapshot = base::proto::Snapshot { snapshot_id: "s".to_owned(), ..base::proto::Snapshot::default() };
         let distorted = |lie: &Lie| {
             let entry = list_snapshots_response::Entry { snapshot: Some(snapshot.clone()) };
             let mut answer = ListSnapshotsResponse { entries: vec![entry], next_token: String::new() };

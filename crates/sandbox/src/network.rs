@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::process::watch;
+use base::process::watch;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::process::{BoxedIo, Dial};
+use base::process::{BoxedIo, Dial};
 use pipe::{End, Pipe, Stream};
 
 /// The network. Clones are handles of the same network.

@@ -6,11 +6,11 @@ use super::profile::{GIB, Profile};
 use super::refusal::Refusal;
 use super::state::{State, Volume};
 use super::validate;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::plugin_capability::volume_expansion;
-use crate::proto::validate_volume_capabilities_response::Confirmed;
-use crate::proto::volume_content_source::Type as Source;
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::plugin_capability::volume_expansion;
+use base::proto::validate_volume_capabilities_response::Confirmed;
+use base::proto::volume_content_source::Type as Source;
+use base::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetVolumeRequest,
     ControllerGetVolumeResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, CreateVolumeRequest,
     CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest, ListVolumesResponse, Topology,
@@ -252,9 +252,9 @@ impl State {
 
 impl Volume {
     /// The volume as the specification describes it.
-    fn describe(&self, id: &str) -> crate::proto::Volume {
+    fn describe(&self, id: &str) -> base::proto::Volume {
         let topology = Topology { segments: self.segments.clone().into_iter().collect() };
-        crate::proto::Volume {
+        base::proto::Volume {
             capacity_bytes: self.capacity,
             volume_id: id.to_owned(),
             volume_context: self.context.clone().into_iter().collect(),

@@ -12,15 +12,15 @@ use serde_json::Value;
 
 use super::state_tests::{create, publish};
 use super::{Action, Chance, Driver, Fault, Lie, Listen, Method, Outcome, Profile, Server};
-use crate::process::{Clock, Dial, Rng};
-use crate::proto::controller_client::ControllerClient;
-use crate::proto::identity_client::IdentityClient;
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::{
+use crate::network::{Cut, Network};
+use base::process::{Clock, Dial, Rng};
+use base::proto::controller_client::ControllerClient;
+use base::proto::identity_client::IdentityClient;
+use base::proto::volume_capability::access_mode::Mode;
+use base::proto::{
     ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
     CreateVolumeRequest, GetPluginInfoRequest, ListVolumesRequest, ProbeRequest,
 };
-use crate::sandbox::network::{Cut, Network};
 
 const PUBLISH: Method = Method::ControllerPublishVolume;
 const SECOND: Duration = Duration::from_secs(1);

@@ -54,7 +54,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::process::watch;
+use base::process::watch;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -66,7 +66,7 @@ pub use refusal::{Refusal, code_name};
 pub use server::{Listen, Server};
 pub use state::{Group, Publication, Snapshot, State, Volume};
 
-use crate::process::{Clock, Tasks, error_chain};
+use base::process::{Clock, Tasks, error_chain};
 use calls::Log;
 use faults::Script;
 use storage::Storage;

@@ -12,12 +12,12 @@ use super::refusal::Refusal;
 use super::rpc::{Rpc, rpc};
 use super::state::State;
 use super::validate;
-use crate::proto::controller_service_capability::rpc::Type as ControllerCapability;
-use crate::proto::node_service_capability::rpc::Type as NodeCapability;
-use crate::proto::node_service_capability::{Rpc as NodeRpc, Type as CapabilityType};
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::volume_usage::Unit;
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as ControllerCapability;
+use base::proto::node_service_capability::rpc::Type as NodeCapability;
+use base::proto::node_service_capability::{Rpc as NodeRpc, Type as CapabilityType};
+use base::proto::volume_capability::access_mode::Mode;
+use base::proto::volume_usage::Unit;
+use base::proto::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse,
     NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse,
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability, NodeStageVolumeRequest,
@@ -359,7 +359,7 @@ mod tests {
         let expand = |path: &str, required_bytes| NodeExpandVolumeRequest {
             volume_id: "v".to_owned(),
             volume_path: path.to_owned(),
-            capacity_range: Some(crate::proto::CapacityRange { required_bytes, limit_bytes: 0 }),
+            capacity_range: Some(base::proto::CapacityRange { required_bytes, limit_bytes: 0 }),
             ..NodeExpandVolumeRequest::default()
         };
         let gib = super::super::profile::GIB;

@@ -7,11 +7,11 @@ use super::method::Method;
 use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::State;
-use crate::proto::controller_service_capability::{Rpc as ControllerRpc, Type as ControllerType};
-use crate::proto::group_controller_service_capability::{Rpc as GroupRpc, Type as GroupType};
-use crate::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansion};
-use crate::proto::volume_content_source::Type as Source;
-use crate::proto::{
+use base::proto::controller_service_capability::{Rpc as ControllerRpc, Type as ControllerType};
+use base::proto::group_controller_service_capability::{Rpc as GroupRpc, Type as GroupType};
+use base::proto::plugin_capability::{Service, Type as PluginType, VolumeExpansion};
+use base::proto::volume_content_source::Type as Source;
+use base::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,

@@ -303,8 +303,8 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::super::state_tests::create;
     use super::*;
-    use crate::proto::volume_content_source::{Type as Source, VolumeSource};
-    use crate::proto::{CreateSnapshotRequest, DeleteVolumeRequest, VolumeContentSource};
+    use base::proto::volume_content_source::{Type as Source, VolumeSource};
+    use base::proto::{CreateSnapshotRequest, DeleteVolumeRequest, VolumeContentSource};
 
     /// A process of the driver: what it is, and what it remembers.
     struct Process(Profile, State);
@@ -321,7 +321,7 @@ mod tests {
 
         fn create(&mut self, name: &str, source: Option<Source>) -> String {
             let volume_content_source = source.map(|source| VolumeContentSource { r#type: Some(source) });
-            self.serve(&crate::proto::CreateVolumeRequest { volume_content_source, ..create(name, 1) })
+            self.serve(&base::proto::CreateVolumeRequest { volume_content_source, ..create(name, 1) })
                 .unwrap()
                 .volume
                 .unwrap()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::message;
-use crate::proto::VolumeCapability;
+use base::proto::VolumeCapability;
 
 /// A volume and a path.
 pub(super) type Place = (String, String);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tonic::Code;
 
-pub use crate::csi::code_name;
+pub use base::code_name;
 
 /// A refused call.
 #[derive(Debug, Clone, PartialEq, Eq)]

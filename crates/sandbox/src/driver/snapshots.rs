@@ -8,8 +8,8 @@ use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::{Snapshot, State};
 use super::validate;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::{
     CreateSnapshotRequest, CreateSnapshotResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, GetSnapshotRequest,
     GetSnapshotResponse, ListSnapshotsRequest, ListSnapshotsResponse, list_snapshots_response,
 };
@@ -132,10 +132,10 @@ impl Snapshot {
     }
 
     /// The snapshot in an answer. The answer is counted.
-    pub(super) fn tell(&mut self, profile: &Profile, id: &str, now: Timestamp) -> crate::proto::Snapshot {
+    pub(super) fn tell(&mut self, profile: &Profile, id: &str, now: Timestamp) -> base::proto::Snapshot {
         let ready_to_use = self.is_ready(profile, now);
         self.told = self.told.saturating_add(1);
-        crate::proto::Snapshot {
+        base::proto::Snapshot {
             size_bytes: self.size,
             snapshot_id: id.to_owned(),
             source_volume_id: self.source.clone(),
@@ -162,7 +162,7 @@ mod tests {
         CreateSnapshotRequest { name, source_volume_id, ..CreateSnapshotRequest::default() }
     }
 
-    fn asked(state: &mut State, profile: &Profile, name: &str) -> crate::proto::Snapshot {
+    fn asked(state: &mut State, profile: &Profile, name: &str) -> base::proto::Snapshot {
         state.create_snapshot(profile, &cut(name), Timestamp::UNIX_EPOCH).unwrap().snapshot.unwrap()
     }
 

@@ -4,12 +4,12 @@ use tonic::Code;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
 use super::state::State;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::plugin_capability::{service, volume_expansion};
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use crate::proto::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::plugin_capability::{service, volume_expansion};
+use base::proto::volume_capability::access_mode::Mode;
+use base::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use base::proto::volume_content_source::{SnapshotSource, Type as Source, VolumeSource};
+use base::proto::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerGetVolumeRequest, ControllerModifyVolumeRequest,
     ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
     DeleteSnapshotRequest, DeleteVolumeRequest, GetCapacityRequest, GetSnapshotRequest, ListSnapshotsRequest,

@@ -13,10 +13,10 @@ use super::mounts::Mounts;
 use super::profile::{GIB, Node, Profile};
 use super::refusal::Refusal;
 use super::validate;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::volume_health::VolumeHealthEntry;
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::volume_capability::access_mode::Mode;
+use base::proto::volume_health::VolumeHealthEntry;
+use base::proto::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse, VolumeCapability, VolumeContentSource,
 };

@@ -3,7 +3,7 @@
 use super::mounts::Mounts;
 use super::state::{State, Volume};
 use super::validate;
-use crate::proto::volume_content_source::Type as Source;
+use base::proto::volume_content_source::Type as Source;
 
 /// One thing to do. Each is a success if it is done already: a driver that died in between does it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,11 +91,11 @@ mod tests {
     use super::super::profile::GIB;
     use super::super::state_tests::mount;
     use super::*;
-    use crate::proto::VolumeCapability;
-    use crate::proto::VolumeContentSource;
-    use crate::proto::volume_capability::access_mode::Mode;
-    use crate::proto::volume_capability::{AccessType, BlockVolume};
-    use crate::proto::volume_content_source::SnapshotSource;
+    use base::proto::VolumeCapability;
+    use base::proto::VolumeContentSource;
+    use base::proto::volume_capability::access_mode::Mode;
+    use base::proto::volume_capability::{AccessType, BlockVolume};
+    use base::proto::volume_content_source::SnapshotSource;
 
     fn block() -> VolumeCapability {
         VolumeCapability { access_type: Some(AccessType::Block(BlockVolume {})), ..mount(Mode::SingleNodeWriter) }

@@ -6,7 +6,7 @@ use prost::Message;
 use serde::de::{Deserialize as _, Deserializer, Error};
 use serde::ser::Serializer;
 
-use crate::proto::VolumeCapability;
+use base::proto::VolumeCapability;
 
 /// One message, or one that may be missing, or several.
 pub(super) trait Messages: Sized {

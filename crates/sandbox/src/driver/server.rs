@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::process::watch;
+use base::process::watch;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt as _, Stream, StreamExt};
@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Driver;
 use super::socket::Socket;
-use crate::process::{BoxedIo, TaskEnd, TaskEnds, TaskFate, Tasks, error_chain};
-use crate::sandbox::network::Network;
+use crate::network::Network;
+use base::process::{BoxedIo, TaskEnd, TaskEnds, TaskFate, Tasks, error_chain};
 
 /// How long the server waits before it tries again to listen after a restart.
 const RETRY: Duration = Duration::from_millis(100);

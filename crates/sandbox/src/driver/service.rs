@@ -6,11 +6,11 @@ use tonic::{Request, Response, Status};
 use tower::ServiceExt as _;
 
 use super::Driver;
-use crate::proto::controller_server::{Controller, ControllerServer};
-use crate::proto::group_controller_server::{GroupController, GroupControllerServer};
-use crate::proto::identity_server::{Identity, IdentityServer};
-use crate::proto::node_server::{Node, NodeServer};
-use crate::proto::{
+use base::proto::controller_server::{Controller, ControllerServer};
+use base::proto::group_controller_server::{GroupController, GroupControllerServer};
+use base::proto::identity_server::{Identity, IdentityServer};
+use base::proto::node_server::{Node, NodeServer};
+use base::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
     ControllerGetCapabilitiesResponse, ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, ControllerListVolumeHealthRequest,

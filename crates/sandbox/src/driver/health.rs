@@ -6,9 +6,9 @@ use super::profile::Profile;
 use super::refusal::Refusal;
 use super::state::{State, Volume};
 use super::validate;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::volume_health::VolumeHealthEntry;
-use crate::proto::{
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::volume_health::VolumeHealthEntry;
+use base::proto::{
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerListVolumeHealthRequest,
     ControllerListVolumeHealthResponse, VolumeCondition, VolumeHealth,
 };
@@ -92,7 +92,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::proto::ControllerGetVolumeRequest;
+    use base::proto::ControllerGetVolumeRequest;
 
     fn ill() -> State {
         let mut state = State::default();

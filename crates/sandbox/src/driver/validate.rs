@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::profile::Profile;
 use super::refusal::Refusal;
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::volume_capability::AccessType;
-use crate::proto::volume_capability::access_mode::Mode;
-use crate::proto::{CapacityRange, VolumeCapability};
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::volume_capability::AccessType;
+use base::proto::volume_capability::access_mode::Mode;
+use base::proto::{CapacityRange, VolumeCapability};
 use tonic::Code;
 
 /// The general limit of string fields, in bytes.
@@ -163,7 +163,7 @@ pub(super) fn sorted<'a>(map: impl IntoIterator<Item = (&'a String, &'a String)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::volume_capability::{AccessMode, BlockVolume, MountVolume};
+    use base::proto::volume_capability::{AccessMode, BlockVolume, MountVolume};
 
     fn mount(mode: Mode) -> VolumeCapability {
         let access_type = Some(AccessType::Mount(MountVolume::default()));

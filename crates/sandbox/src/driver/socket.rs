@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::process::{BoxedIo, check_socket_path};
+use base::process::{BoxedIo, check_socket_path};
 
 /// A listening unix socket. Dropping it removes the file.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Drop for File {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::MAX_SOCKET_PATH;
+    use base::process::MAX_SOCKET_PATH;
 
     #[tokio::test]
     async fn a_stale_socket_is_replaced_and_ours_removed() {

@@ -10,8 +10,8 @@ use super::refusal::Refusal;
 use super::state::State;
 use super::validate;
 use super::volumes::{Segments, lies_in};
-use crate::proto::controller_service_capability::rpc::Type as Rpc;
-use crate::proto::{CreateVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology};
+use base::proto::controller_service_capability::rpc::Type as Rpc;
+use base::proto::{CreateVolumeRequest, GetCapacityRequest, GetCapacityResponse, Topology};
 
 impl State {
     /// `GetCapacity`. Of several pools that fit, what is free in all of them together.
@@ -127,7 +127,7 @@ mod tests {
     use super::super::profile::GIB;
     use super::super::state_tests::create;
     use super::*;
-    use crate::proto::TopologyRequirement;
+    use base::proto::TopologyRequirement;
 
     fn zoned() -> Profile {
         let fast = Pool { max_volume_size: 2 * GIB, ..Pool::at([("zone", "z1")], 3 * GIB) };

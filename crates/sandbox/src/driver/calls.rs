@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::faults::Action;
 use super::method::Method;
 use super::refusal::{Refusal, code_name};
-use crate::proto::{
+use base::proto::{
     ControllerExpandVolumeRequest, ControllerModifyVolumeRequest, ControllerPublishVolumeRequest,
     CreateSnapshotRequest, CreateVolumeGroupSnapshotRequest, CreateVolumeRequest, GetCapacityRequest,
     ListSnapshotsRequest,
