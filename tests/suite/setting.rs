@@ -248,5 +248,10 @@ pub(super) async fn complete(lab: &Lab, driver: &Driver, options: &Options) {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]});
         lab.create::<ClusterRoleBinding>(None, &binding).await;
+        // csi-snapshotter does without groups until its end if it may not list them at its start.
+        let deployment = format!("deployment/{account}");
+        for step in [&["restart"][..], &["status", "--timeout=2m"]] {
+            lab.kubectl(&[&["--namespace", NAMESPACE, "rollout"], step, &[&deployment]].concat()).unwrap();
+        }
     }
 }
