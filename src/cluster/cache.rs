@@ -14,6 +14,7 @@
 
 mod progress;
 mod turns;
+mod walk;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,6 +32,7 @@ use crate::telemetry::{Meter, names as metric};
 pub use progress::CacheStatus;
 use progress::Progress;
 pub use turns::WriteTurn;
+pub use walk::Each;
 
 /// The objects of one kind. Clones are handles to the same objects.
 pub struct Cache<K: Cached>(Arc<Inner<K>>);
@@ -114,6 +116,7 @@ impl<K: Cached> Cache<K> {
 
     /// Sets the driver for which objects are trimmed. Events before this call are ignored.
     pub(super) fn set_up(&self, driver: &str, meter: &Meter, clock: Clock) {
+        self.0.store.write().unwrap_or_else(PoisonError::into_inner).serve(driver);
         let labels = [("kind", K::KIND)];
         // A second call has the same driver, because a change of the driver's name ends the process.
         let _ = self.0.setup.set(Setup {
@@ -129,17 +132,17 @@ impl<K: Cached> Cache<K> {
 
     /// The object of that name.
     pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
-        self.read(|store| store.get(name).cloned())
+        self.read(|store| store.get(name))
     }
 
-    /// The objects found under `value` in an index, by name.
+    /// The objects found under `value` in an index, by name; behind them those that are held [packed](Cached::packed).
     pub fn find(&self, index: IndexName, value: &str) -> Vec<Arc<K>> {
-        self.read(|store| store.find(index, value).cloned().collect())
+        self.read(|store| store.find(index, value))
     }
 
-    /// Every object, by name.
-    pub fn all(&self) -> Vec<Arc<K>> {
-        self.read(|store| store.all().cloned().collect())
+    /// Every object, by name, but those of other drivers that are held [packed](Cached::packed): no role has work with them.
+    pub fn own(&self) -> Vec<Arc<K>> {
+        self.read(|store| store.own().cloned().collect())
     }
 
     /// Whether this object came in an answer to our own request, and the watch may not have got as far: objects may be missing that are
@@ -232,7 +235,7 @@ impl<K: Cached> Cache<K> {
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let mut subscribers = locked(&self.0.subscribers);
         let subscriber = Subscriber::new(tell);
-        for object in self.all() {
+        for object in self.each() {
             subscriber.tell(&Change { old: None, new: Some(object), origin: Origin::Replay });
         }
         let link = Arc::clone(&subscriber.link);
@@ -285,23 +288,27 @@ impl<K: Cached> Cache<K> {
         self.note(&news, setup);
         let list_done = matches!(news, News::ListDone);
 
+        self.change(setup, |store| store.apply(news));
+        if list_done {
+            let wishes = locked(&self.0.wishes);
+            if wishes.listed == wishes.last {
+                self.0.synced.send_replace(true);
+            }
+        }
+    }
+
+    /// Changes the objects, and delivers what that has changed.
+    fn change(&self, setup: &Setup, change: impl FnOnce(&mut Fanout<K>) -> Vec<Change<K>>) {
         let subscribers = locked(&self.0.subscribers);
         let (changes, held) = {
             let mut store = self.0.store.write().unwrap_or_else(PoisonError::into_inner);
-            (store.apply(news), store.len())
+            (change(&mut store), store.len())
         };
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
         setup.objects.set(held as f64);
         for change in &changes {
             for subscriber in subscribers.iter() {
                 subscriber.tell(change);
-            }
-        }
-        drop(subscribers);
-        if list_done {
-            let wishes = locked(&self.0.wishes);
-            if wishes.listed == wishes.last {
-                self.0.synced.send_replace(true);
             }
         }
     }
@@ -323,7 +330,7 @@ impl<K: Cached> Cache<K> {
     /// Forgets everything, because the kind has no users any more and the objects would become stale.
     pub(super) fn clear(&self) {
         self.0.synced.send_replace(false);
-        *self.0.store.write().unwrap_or_else(PoisonError::into_inner) = Fanout::default();
+        self.0.store.write().unwrap_or_else(PoisonError::into_inner).clear();
         locked(&self.0.progress).last_error = None;
         self.0.unreadable.send_replace(None);
         if let Some(setup) = self.0.setup.get() {

@@ -158,7 +158,7 @@ impl<K: Cached> AnyWanted for Wanted<K> {
             let trouble = object.trouble().map(str::to_owned);
             is_found.then_some(Sighting { kind: K::KIND, name, whereabouts, handle, trouble })
         };
-        let mut found: Vec<Sighting> = self.cache.all().into_iter().filter_map(sighting).collect();
+        let mut found: Vec<Sighting> = self.cache.each().filter_map(sighting).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         found
     }

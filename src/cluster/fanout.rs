@@ -9,6 +9,7 @@
 //! - Another uid under the same name is another object: a delete, then an add.
 //! - If the fields of the objects change, the objects of the next list replace held objects of the same version.
 //! - An answer to our own write never adds an object: only the watch does.
+//! - An object of another driver that no role has work with is held as bytes ([`Foreign`]), and comes out as it went in.
 //!
 //! Lists must be consistent reads (no `resourceVersion=0`): otherwise "missing" would not mean "gone".
 //!
@@ -17,11 +18,13 @@
 //! recommends to restart every controller after a restore.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::Bound;
 use std::sync::Arc;
 
+use super::foreign::{Foreign, entries, hash};
 use super::names::ObjectName;
 use super::objects::{Cached, IndexName};
+use super::packing::Packed;
 
 /// An event with a trimmed object.
 #[derive(Debug, Clone)]
@@ -67,8 +70,11 @@ pub struct Change<K> {
 /// The objects of one kind, with their indexes.
 #[derive(Debug)]
 pub struct Fanout<K> {
+    /// Whose objects are held as they are. Without a driver, all are.
+    driver: Option<Box<str>>,
     held: BTreeMap<ObjectName, Held<K>>,
     index: BTreeMap<IndexName, Entries>,
+    foreign: Foreign<K>,
     round: u64,
     /// Objects from before this list have other fields than new objects.
     refitted: u64,
@@ -91,13 +97,45 @@ struct Held<K> {
     round: u64,
 }
 
+/// Where an object is held, and so how far a walk over all of them has come.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Place {
+    /// It has not begun.
+    #[default]
+    Start,
+    /// After this object, which is held as it is.
+    Own(ObjectName),
+    /// After the packed object of this place.
+    Foreign(u64),
+}
+
 impl<K> Default for Fanout<K> {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), index: BTreeMap::new(), round: 0, refitted: 0, went_back: 0, heard: 0, listed: 0 }
+        Self {
+            driver: None,
+            held: BTreeMap::new(),
+            index: BTreeMap::new(),
+            foreign: Foreign::default(),
+            round: 0,
+            refitted: 0,
+            went_back: 0,
+            heard: 0,
+            listed: 0,
+        }
     }
 }
 
 impl<K: Cached> Fanout<K> {
+    /// From now on, objects of other drivers may be packed.
+    pub fn serve(&mut self, driver: &str) {
+        self.driver = Some(driver.into());
+    }
+
+    /// Forgets all objects, and what was heard of them.
+    pub fn clear(&mut self) {
+        *self = Self { driver: self.driver.take(), ..Self::default() };
+    }
+
     /// From now on, objects have other fields. The next list replaces all objects, also those with the same version.
     pub fn refit(&mut self) {
         self.refitted = self.round + 1;
@@ -136,19 +174,15 @@ impl<K: Cached> Fanout<K> {
             News::Listed(object) => {
                 let name = ObjectName::of(&object);
                 let changes = self.accept(&name, object, Origin::Relist);
-                if let Some(held) = self.held.get_mut(&name) {
-                    held.round = self.round;
+                match self.held.get_mut(&name) {
+                    Some(held) => held.round = self.round,
+                    None => self.foreign.see(&name, self.round),
                 }
                 changes
             }
             News::ListDone => {
-                let gone: Vec<ObjectName> = self
-                    .held
-                    .iter()
-                    .filter(|(_, held)| held.round != self.round)
-                    .map(|(name, _)| name.clone())
-                    .collect();
-                gone.iter().filter_map(|name| self.remove(name, Origin::Relist)).collect()
+                let gone = self.gone();
+                self.remove_gone(&gone)
             }
             News::Applied(object) => {
                 let name = ObjectName::of(&object);
@@ -156,68 +190,130 @@ impl<K: Cached> Fanout<K> {
             }
             News::Deleted(object) => {
                 let name = ObjectName::of(&object);
-                let same_or_later =
-                    |held: &Held<K>| held.object.meta().uid == object.meta().uid || is_newer(&object, &held.object);
-                if self.held.get(&name).is_some_and(same_or_later) {
-                    self.remove(&name, Origin::Watch).into_iter().collect()
-                } else {
-                    Vec::new()
+                let same_or_later = |held: &Arc<K>| held.meta().uid == object.meta().uid || is_newer(&object, held);
+                match self.get(&name).filter(same_or_later) {
+                    Some(held) => vec![self.remove(&name, held, Origin::Watch)],
+                    None => Vec::new(),
                 }
             }
             News::OwnWrite(object) => {
                 let name = ObjectName::of(&object);
-                match self.held.get(&name) {
-                    Some(held) if held.object.meta().uid == object.meta().uid => {
-                        self.accept(&name, object, Origin::OwnWrite)
-                    }
+                match self.get(&name) {
+                    Some(held) if held.meta().uid == object.meta().uid => self.accept(&name, object, Origin::OwnWrite),
                     _ => Vec::new(),
                 }
             }
         }
     }
 
-    fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
+    /// Those that the complete list did not have.
+    pub(super) fn gone(&self) -> Vec<Place> {
+        let own = self.held.iter().filter(|(_, held)| held.round != self.round);
+        let own = own.map(|(name, _)| Place::Own(name.clone()));
+        own.chain(self.foreign.unseen(self.round).map(Place::Foreign)).collect()
+    }
+
+    /// Removes these, but for what a list had meanwhile.
+    pub(super) fn remove_gone(&mut self, gone: &[Place]) -> Vec<Change<K>> {
         let mut changes = Vec::new();
+        for place in gone {
+            let held = match place {
+                Place::Start => None,
+                Place::Own(name) => self.seen(name),
+                Place::Foreign(place) => self.foreign.at(*place).map(|(object, round)| (Arc::new(object), round)),
+            };
+            if let Some((held, _)) = held.filter(|(_, round)| *round != self.round) {
+                changes.push(self.remove(&ObjectName::of(&*held), held, Origin::Relist));
+            }
+        }
+        changes
+    }
+
+    fn accept(&mut self, name: &ObjectName, object: K, origin: Origin) -> Vec<Change<K>> {
         let (round, refitted, went_back) = (self.round, self.refitted, self.went_back);
-        let is_undone = |held: &Held<K>| {
-            let is_other = held.object.meta().resource_version != object.meta().resource_version;
-            origin == Origin::Relist && held.round < went_back && round >= went_back && is_other
+        let is_undone = |held: &K, seen: u64| {
+            let is_other = held.meta().resource_version != object.meta().resource_version;
+            origin == Origin::Relist && seen < went_back && round >= went_back && is_other
         };
-        let is_refit = |held: &Held<K>| {
-            let is_same = held.object.meta().uid == object.meta().uid
-                && held.object.meta().resource_version == object.meta().resource_version;
-            origin == Origin::Relist && held.round < refitted && round >= refitted && is_same && *held.object != object
+        let is_refit = |held: &K, seen: u64| {
+            let is_same =
+                held.meta().uid == object.meta().uid && held.meta().resource_version == object.meta().resource_version;
+            origin == Origin::Relist && seen < refitted && round >= refitted && is_same && *held != object
         };
-        match self.held.get_mut(name) {
-            Some(held) if !is_newer(&object, &held.object) && !is_refit(held) && !is_undone(held) => return changes,
-            Some(held) if held.object.meta().uid == object.meta().uid => {
+        let mut changes = Vec::new();
+        match self.seen(name) {
+            Some((held, seen)) if !is_newer(&object, &held) && !is_refit(&held, seen) && !is_undone(&held, seen) => {}
+            Some((old, seen)) if old.meta().uid == object.meta().uid => {
                 let new = Arc::new(object);
-                let old = std::mem::replace(&mut held.object, Arc::clone(&new));
+                self.replace(name, &old, &new, seen);
+                changes.push(Change { old: Some(old), new: Some(new), origin });
+            }
+            held => {
+                changes.extend(held.map(|(old, _)| self.remove(name, old, origin)));
+                let (packed, new) = (self.packed(&object), Arc::new(object));
+                self.hold(name, &new, packed, round);
+                changes.push(Change { old: None, new: Some(new), origin });
+            }
+        }
+        changes
+    }
+
+    /// The object of that name, and the list that had it.
+    fn seen(&self, name: &ObjectName) -> Option<(Arc<K>, u64)> {
+        match self.held.get(name) {
+            Some(held) => Some((Arc::clone(&held.object), held.round)),
+            None => self.foreign.get(name).map(|(object, round)| (Arc::new(object), round)),
+        }
+    }
+
+    /// Holds `new` in the place of `old`, the same object in another version.
+    fn replace(&mut self, name: &ObjectName, old: &Arc<K>, new: &Arc<K>, round: u64) {
+        let packed = self.packed(new);
+        match self.held.get_mut(name) {
+            Some(held) if packed.is_none() => {
+                held.object = Arc::clone(new);
                 // Most changes do not change the index entries.
-                let (before, after) = (entries(&*old), entries(&*new));
+                let (before, after) = (entries(&**old), entries(&**new));
                 if before != after {
                     // Reuses the held name, so that the text is in memory once.
                     let name = self.held.get_key_value(name).map_or(name, |(held, _)| held).clone();
                     self.leave(&name, before);
                     self.enter(&name, after);
                 }
-                changes.push(Change { old: Some(old), new: Some(new), origin });
-                return changes;
             }
-            Some(_) => changes.extend(self.remove(name, origin)),
-            None => {}
+            _ => {
+                self.release(name, old);
+                self.hold(name, new, packed, round);
+            }
         }
-        let new = Arc::new(object);
-        self.enter(name, entries(&*new));
-        self.held.insert(name.clone(), Held { object: Arc::clone(&new), round: self.round });
-        changes.push(Change { old: None, new: Some(new), origin });
-        changes
     }
 
-    fn remove(&mut self, name: &ObjectName, origin: Origin) -> Option<Change<K>> {
-        let held = self.held.remove(name)?;
-        self.leave(name, entries(&*held.object));
-        Some(Change { old: Some(held.object), new: None, origin })
+    /// The object as bytes, if it is held so.
+    fn packed(&self, object: &K) -> Option<Packed> {
+        self.driver.as_ref().and_then(|driver| object.packed(driver))
+    }
+
+    /// Holds an object of which nothing is held.
+    fn hold(&mut self, name: &ObjectName, new: &Arc<K>, packed: Option<Packed>, round: u64) {
+        let is_packed = packed.is_some_and(|packed| self.foreign.insert(name, packed, new, round));
+        if !is_packed {
+            self.enter(name, entries(&**new));
+            self.held.insert(name.clone(), Held { object: Arc::clone(new), round });
+        }
+    }
+
+    /// Forgets this object, which is held.
+    fn release(&mut self, name: &ObjectName, old: &K) {
+        if self.held.remove(name).is_some() {
+            self.leave(name, entries(old));
+        } else {
+            self.foreign.remove(name, old);
+        }
+    }
+
+    fn remove(&mut self, name: &ObjectName, old: Arc<K>, origin: Origin) -> Change<K> {
+        self.release(name, &old);
+        Change { old: Some(old), new: None, origin }
     }
 
     fn enter(&mut self, name: &ObjectName, found: Vec<(IndexName, u64)>) {
@@ -235,52 +331,59 @@ impl<K: Cached> Fanout<K> {
     }
 
     /// The object of that name.
-    pub fn get(&self, name: &ObjectName) -> Option<&Arc<K>> {
-        self.held.get(name).map(|held| &held.object)
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
+        self.seen(name).map(|(object, _)| object)
     }
 
-    /// The objects found under `value`, by name.
-    pub fn find<'a>(&'a self, index: IndexName, value: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
+    /// The objects found under `value`, by name, and behind them the packed ones.
+    pub fn find(&self, index: IndexName, value: &str) -> Vec<Arc<K>> {
         // No name sorts before the empty one.
-        let (value, hash) = (Box::<str>::from(value), hash(value));
+        let hash = hash(value);
         let entries = self.index.get(&index).map(|entries| entries.range((hash, ObjectName::cluster(""))..));
-        let found = entries.into_iter().flatten().take_while(move |(found, _)| *found == hash);
-        found.filter_map(|(_, name)| self.get(name)).filter(move |object| is_under(object.as_ref(), index, &value))
+        let found = entries.into_iter().flatten().take_while(|(found, _)| *found == hash);
+        let own = found.filter_map(|(_, name)| self.held.get(name)).map(|held| Arc::clone(&held.object));
+        let foreign = self.foreign.find(index, hash).map(Arc::new);
+        own.chain(foreign).filter(|object| is_under(&**object, index, value)).collect()
     }
 
-    /// Every object, by name.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+    /// The objects that are held as they are, by name.
+    pub fn own(&self) -> impl Iterator<Item = &Arc<K>> {
         self.held.values().map(|held| &held.object)
+    }
+
+    /// Up to so many objects after a place, and the place after them: `None` at the end.
+    pub(super) fn page(&self, after: &Place, most: usize) -> (Vec<Arc<K>>, Option<Place>) {
+        let (bound, place) = match after {
+            Place::Start => (Some(Bound::Unbounded), None),
+            Place::Own(name) => (Some(Bound::Excluded(name)), None),
+            Place::Foreign(place) => (None, Some(*place)),
+        };
+        let own = bound.map(|bound| self.held.range::<ObjectName, _>((bound, Bound::Unbounded)).take(most));
+        let own: Vec<_> = own.into_iter().flatten().collect();
+        if let Some((last, _)) = own.last() {
+            let objects = own.iter().map(|(_, held)| Arc::clone(&held.object)).collect();
+            return (objects, Some(Place::Own((*last).clone())));
+        }
+        let foreign = self.foreign.after(place).take(most);
+        let (places, objects): (Vec<u64>, Vec<_>) = foreign.map(|(place, object)| (place, Arc::new(object))).unzip();
+        (objects, places.last().copied().map(Place::Foreign))
     }
 
     /// How many are held.
     pub fn len(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.foreign.len()
     }
 
     /// Whether none is held.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.len() == 0
     }
-}
-
-/// The index entries of an object.
-fn entries<K: Cached>(object: &K) -> Vec<(IndexName, u64)> {
-    let mut found = Vec::new();
-    object.index(&mut |index, value| found.push((index, hash(value))));
-    found
 }
 
 fn is_under<K: Cached>(object: &K, index: IndexName, value: &str) -> bool {
     let mut is_so = false;
     object.index(&mut |of, found| is_so |= of == index && found == value);
     is_so
-}
-
-fn hash(value: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Whether `news` was written after `held`. If a version is not a number, any difference counts.
@@ -336,7 +439,7 @@ mod tests {
         }
         let entries = fanout.index.get_mut(&BY_VOLUME).unwrap();
         assert!(entries.insert((hash("pv-a"), ObjectName::cluster("b"))), "as if both volumes had one hash");
-        let found: Vec<_> = fanout.find(BY_VOLUME, "pv-a").map(|object| object.metadata.name.clone()).collect();
+        let found: Vec<_> = fanout.find(BY_VOLUME, "pv-a").iter().map(|object| object.metadata.name.clone()).collect();
         assert_eq!(found, ["a".into()]);
     }
 }

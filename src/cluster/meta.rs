@@ -16,6 +16,7 @@ use super::managers::Managers;
 use super::moment::Moment;
 use super::names;
 use super::packed_map::PackedMap;
+use super::packing::{Malformed, Pack, Reader, Writer};
 
 /// Finalizers of many objects that are too long to be stored inline in a `SmolStr`: each is a static text.
 const WELL_KNOWN: [&str; 6] = [
@@ -103,6 +104,44 @@ impl Meta {
     /// Whether it has this finalizer.
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers().iter().any(|held| held == finalizer)
+    }
+}
+
+/// Of what an idle object of another driver has: no deletion, labels, owners or managers.
+impl Pack for Meta {
+    fn pack(&self, to: &mut Writer) {
+        to.optional(self.namespace.as_deref());
+        to.text(&self.name);
+        to.text(&self.uid);
+        to.optional(self.resource_version.as_deref());
+        to.optional(self.creation_timestamp.map(|moment| moment.seconds().to_string()).as_deref());
+        to.optionals(self.finalizers.as_deref().map(|names| names.iter().map(SmolStr::as_str)));
+        to.optionals(self.annotations.as_ref().map(|held| held.keys().collect::<Vec<_>>().into_iter()));
+        for (_, value) in self.annotations.iter().flat_map(PackedMap::iter) {
+            to.text(value);
+        }
+    }
+
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (namespace, name, uid) = (from.optional()?.map(Arc::from), from.text()?.into(), from.text()?.into());
+        let resource_version = from.optional()?.map(SmolStr::from);
+        let seconds = from.optional()?.map(|seconds| seconds.parse()).transpose().map_err(|_| Malformed)?;
+        let finalizers = from.optionals()?.map(|names| names.into_iter().map(|name| well_known(name.into())).collect());
+        let mut annotations = None;
+        if let Some(keys) = from.optionals()? {
+            let entries = keys.into_iter().map(|key| Ok((key, from.text()?)));
+            annotations = Some(PackedMap::from_iter(entries.collect::<Result<Vec<_>, Malformed>>()?));
+        }
+        Ok(Self {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            creation_timestamp: seconds.map(Moment::of_seconds),
+            finalizers,
+            annotations,
+            ..Self::default()
+        })
     }
 }
 

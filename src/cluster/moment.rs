@@ -13,7 +13,17 @@ pub struct Moment(NonZeroI64);
 impl Moment {
     /// The second in which `time` is. The first second of 1970, which no server stamps, is held as the least number.
     pub fn of(time: Timestamp) -> Self {
-        Self(NonZeroI64::new(time.as_second()).unwrap_or(NonZeroI64::MIN))
+        Self::of_seconds(time.as_second())
+    }
+
+    /// The second with this number since 1970.
+    pub(super) fn of_seconds(seconds: i64) -> Self {
+        Self(NonZeroI64::new(seconds).unwrap_or(NonZeroI64::MIN))
+    }
+
+    /// Its number since 1970.
+    pub(super) fn seconds(self) -> i64 {
+        self.0.get()
     }
 
     /// Its beginning.

@@ -176,6 +176,30 @@ pub const GROUP_CONTENT_ANNOTATIONS: &[&str] = &[
     ANNOTATION_UNLISTED_MEMBERS,
 ];
 
+/// Texts that many objects have: a packed object has a byte for each.
+pub(super) const WORDS: [&str; 20] = [
+    "",
+    "kubernetes.io/pv-protection",
+    "kubernetes.io/pvc-protection",
+    FINALIZER_PROVISIONER,
+    "Bound",
+    "Pending",
+    "Lost",
+    "Filesystem",
+    "Block",
+    "default",
+    "standard",
+    ANNOTATION_PROVISIONED_BY,
+    ANNOTATION_DELETION_SECRET_NAME,
+    ANNOTATION_DELETION_SECRET_NAMESPACE,
+    ANNOTATION_STORAGE_PROVISIONER,
+    ANNOTATION_BETA_STORAGE_PROVISIONER,
+    ANNOTATION_BETA_STORAGE_CLASS,
+    ANNOTATION_MIGRATED_TO,
+    ANNOTATION_STORAGE_RESIZER,
+    ANNOTATION_EXPANSION_NOT_REQUIRED,
+];
+
 /// csi-lib-utils' sanitising: everything outside `[A-Za-z0-9-]` becomes `-`, and a trailing `-` gets an `X` behind it.
 pub fn sanitised(text: &str) -> String {
     let mut name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();

@@ -9,6 +9,7 @@ use crate::cluster::managers::Managers;
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packed_map::PackedMap;
+use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
 /// The wish that a volume be attached to a node.
@@ -108,6 +109,15 @@ impl Cached for VolumeAttachment {
         }
     }
 
+    /// Another driver's: the attacher of an attachment never changes.
+    fn packed(&self, driver: &str) -> Option<Packed> {
+        if self.spec.attacher == driver { None } else { Packed::of(self) }
+    }
+
+    fn opened(packed: &Packed) -> Option<Self> {
+        packed.open()
+    }
+
     fn whereabouts(&self) -> Option<String> {
         let volume = self.spec.source.persistent_volume_name.as_deref().unwrap_or("an inline volume");
         let state = if self.status.attached { "attached to" } else { "not attached to" };
@@ -130,5 +140,21 @@ impl Cached for VolumeAttachment {
         if !self.spec.node_name.is_empty() {
             add(BY_NODE, &self.spec.node_name);
         }
+    }
+}
+
+impl Pack for VolumeAttachment {
+    fn pack(&self, to: &mut Writer) {
+        self.metadata.pack(to);
+        to.text(&self.spec.attacher);
+        to.optional(self.spec.source.persistent_volume_name.as_deref());
+    }
+
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (metadata, attacher) = (Meta::unpack(from)?, from.text()?.into());
+        let source =
+            VolumeAttachmentSource { persistent_volume_name: from.optional()?, ..VolumeAttachmentSource::default() };
+        let spec = VolumeAttachmentSpec { attacher, source, ..VolumeAttachmentSpec::default() };
+        Ok(Self { metadata, spec, ..Self::default() })
     }
 }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
+use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
 /// The wish to have a volume.
@@ -211,6 +212,18 @@ impl Cached for PersistentVolumeClaim {
         self.metadata.owner_references = controller.map(|owner| Box::from([owner]));
     }
 
+    /// A claim that another driver has made a volume for, unless it is being cloned: our finalizer is on it then. Its volume may be ours
+    /// all the same, if it was bound by hand, so a walk over claims to resize leaves none out.
+    fn packed(&self, driver: &str) -> Option<Packed> {
+        let is_made = self.spec.volume_name.is_some() && self.provisioner().is_some_and(|by| by != driver);
+        let is_ours = self.migrated_to() == Some(driver) || self.metadata.has_finalizer(names::FINALIZER_CLONING);
+        if is_made && !is_ours { Packed::of(self) } else { None }
+    }
+
+    fn opened(packed: &Packed) -> Option<Self> {
+        packed.open()
+    }
+
     fn whereabouts(&self) -> Option<String> {
         let phase = self.status.phase.as_deref()?;
         Some(match &self.spec.volume_name {
@@ -248,5 +261,42 @@ impl Cached for PersistentVolumeClaim {
                 add(BY_SELECTED_NODE, node);
             }
         }
+    }
+}
+
+impl Pack for PersistentVolumeClaim {
+    fn pack(&self, to: &mut Writer) {
+        self.metadata.pack(to);
+        let ClaimSpec { storage_class_name, volume_name, volume_mode, storage, .. } = &self.spec;
+        for text in [storage_class_name, volume_mode, storage, &self.spec.volume_attributes_class_name] {
+            to.optional(text.as_deref());
+        }
+        to.optional(volume_name.as_deref());
+        to.optional(self.status.phase.as_deref());
+        let sizes = self.status.resize.as_deref().map(|it| [&it.capacity, &it.allocated, &it.current_attributes_class]);
+        // What is absent and what is empty are told apart by the check of all that is packed.
+        let texts = sizes.map(|sizes| sizes.map(|size| size.as_deref().unwrap_or_default()).into_iter());
+        to.optionals(texts);
+    }
+
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let metadata = Meta::unpack(from)?;
+        let mut text = || from.optional().map(|text| text.map(SmolStr::from));
+        let spec = ClaimSpec {
+            storage_class_name: text()?,
+            volume_mode: text()?,
+            storage: text()?,
+            volume_attributes_class_name: text()?,
+            volume_name: from.optional()?,
+            ..ClaimSpec::default()
+        };
+        let phase = from.optional()?.map(SmolStr::from);
+        let resize = from.optionals()?.map(|sizes| {
+            let mut sizes = sizes.into_iter().map(|size| Some(SmolStr::from(size)).filter(|size| !size.is_empty()));
+            let mut size = || sizes.next().flatten();
+            let (capacity, allocated, current_attributes_class) = (size(), size(), size());
+            Box::new(ClaimResize { capacity, allocated, current_attributes_class, ..ClaimResize::default() })
+        });
+        Ok(Self { metadata, spec, status: ClaimStatus { phase, resize, health: None } })
     }
 }

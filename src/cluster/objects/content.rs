@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, or_default, trim_class, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
+use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
 /// A snapshot, as the driver sees it. A foreign driver's keeps its metadata and whose it is.
@@ -137,6 +138,15 @@ impl Cached for VolumeSnapshotContent {
         }
     }
 
+    /// Another driver's.
+    fn packed(&self, driver: &str) -> Option<Packed> {
+        if self.driver == driver { None } else { Packed::of(self) }
+    }
+
+    fn opened(packed: &Packed) -> Option<Self> {
+        packed.open()
+    }
+
     fn whereabouts(&self) -> Option<String> {
         let is_ready = self.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true));
         let state = if is_ready { "ready to use" } else { "not ready to use" };
@@ -165,6 +175,17 @@ impl Cached for VolumeSnapshotContent {
         if let Some(handle) = self.snapshot_handle.as_ref().or(self.source_snapshot.as_ref()) {
             add(super::BY_HANDLE, &super::IdKind::Snapshot.key(&self.driver, handle));
         }
+    }
+}
+
+impl Pack for VolumeSnapshotContent {
+    fn pack(&self, to: &mut Writer) {
+        self.metadata.pack(to);
+        to.text(&self.driver);
+    }
+
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { metadata: Meta::unpack(from)?, driver: from.text()?, ..Self::default() })
     }
 }
 

@@ -5,6 +5,19 @@
 //! them), and the annotations that nobody reads. An annotation map that was there stays there, if empty, because a patch
 //! must know whether it exists. What each kind keeps of a foreign object is said in its file, and what it keeps only
 //! while a role is hosted that reads it, in `fields.rs`.
+//!
+//! What stays of a foreign object is read seldom, and each of it by somebody. So a cache holds it as bytes, and gives it out as it was
+//! ([`Cached::packed`]):
+//!
+//! | of a foreign | who reads what of it |
+//! |---|---|
+//! | PersistentVolume | the attacher and the health monitor by the name that an attachment or a claim has: that it is another's, and whose; the attacher whether a finalizer of ours is on it; the provisioner whether a name is free, and who made the volume; clones by the API |
+//! | `PersistentVolumeClaim` | the provisioner as a source: uid, size, mode, volume, phase, finalizers; the resizer and the health monitor, if its volume is ours after all: sizes, class, health |
+//! | VolumeAttachment | attacher and provisioner by its volume: that it is there, so that a volume that is attached by any driver is neither released nor deleted |
+//! | `VolumeSnapshotContent` | a restore by the name that a snapshot has: that it is another's |
+//!
+//! Dropping them altogether would turn "there is none" into "there is none, or it is another's" for each of these, and each of them acts
+//! on the first: it takes a name, releases a volume, or deletes one.
 
 mod attachment;
 mod capacity;
@@ -43,6 +56,7 @@ use serde::{Deserialize, Deserializer};
 use super::managers::Managers;
 use super::meta::Meta;
 use super::names::ObjectName;
+use super::packing::Packed;
 use smol_str::SmolStr;
 
 pub use attachment::{
@@ -141,6 +155,18 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
 
     /// Drops what no role reads, seen from `driver`, and the groups of fields that are not among `fields`.
     fn trim(&mut self, driver: &str, fields: Fields);
+
+    /// The object as bytes if it is another driver's and no role has work with it. The cache holds it so, and gives it to whoever asks as
+    /// it was. A walk over the objects that may be work leaves it out ([`Cache::own`](super::Cache::own)), so what a role may have to
+    /// change by its own decision is never packed.
+    fn packed(&self, _driver: &str) -> Option<Packed> {
+        None
+    }
+
+    /// The object of these bytes.
+    fn opened(_packed: &Packed) -> Option<Self> {
+        None
+    }
 
     /// Where it is, or how far, in a few words for the status page. `None`: what is kept of it does not say.
     fn whereabouts(&self) -> Option<String> {

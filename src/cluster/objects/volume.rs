@@ -15,6 +15,7 @@ use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
 use crate::cluster::names::{self, ObjectName};
 use crate::cluster::packed_map::PackedMap;
+use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
 /// A volume of the cluster.
@@ -297,6 +298,19 @@ impl Cached for PersistentVolume {
         }
     }
 
+    /// Another driver's CSI volume, which stays one: its source never changes. One that is being deleted is not packed, since a finalizer of
+    /// ours may be on it. Nor is one that says that our driver, or an in-tree plugin, has made it.
+    fn packed(&self, _driver: &str) -> Option<Packed> {
+        let foreign = self.spec.foreign_driver.as_deref()?;
+        let made_by = self.metadata.annotation(names::ANNOTATION_PROVISIONED_BY);
+        let is_its_own = made_by.is_none_or(|driver| driver == foreign) && self.migrated_to().is_none();
+        if is_its_own { Packed::of(self) } else { None }
+    }
+
+    fn opened(packed: &Packed) -> Option<Self> {
+        packed.open()
+    }
+
     fn whereabouts(&self) -> Option<String> {
         Some(self.phase.as_deref()?.to_owned())
     }
@@ -316,6 +330,23 @@ impl Cached for PersistentVolume {
         if let Some(csi) = &self.spec.csi {
             add(BY_HANDLE, &IdKind::Volume.key(&csi.driver, &csi.volume_handle));
         }
+    }
+}
+
+impl Pack for PersistentVolume {
+    fn pack(&self, to: &mut Writer) {
+        self.metadata.pack(to);
+        // Mostly the driver has made it, and is named there.
+        let made_by = self.metadata.annotation(names::ANNOTATION_PROVISIONED_BY);
+        to.optional(self.spec.foreign_driver.as_deref().filter(|driver| made_by != Some(driver)));
+    }
+
+    fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let metadata = Meta::unpack(from)?;
+        let driver = from.optional()?.map(SmolStr::from);
+        let made_by = || metadata.annotation(names::ANNOTATION_PROVISIONED_BY).map(SmolStr::from);
+        let spec = VolumeSpec { foreign_driver: driver.or_else(made_by), ..VolumeSpec::default() };
+        Ok(Self { metadata, spec, ..Self::default() })
     }
 }
 

@@ -6,6 +6,7 @@ mod clients;
 mod credentials;
 mod events;
 mod fanout;
+mod foreign;
 mod kinds;
 mod kubeconfigs;
 mod objects;

@@ -117,7 +117,7 @@ impl Context {
                 by_volume.chain(attachments.find(BY_NODE, &now.attachment.node)).collect()
             }
             // An inline volume has no name under which others would be found.
-            _ => attachments.all(),
+            _ => attachments.own(),
         };
         let is_candidate = |other: &Arc<VolumeAttachment>| {
             let handle = other.metadata.annotation(names::ANNOTATION_VOLUME_HANDLE);

@@ -96,7 +96,7 @@ impl DriftWatch {
     /// By name, as the cache has them.
     fn records(&self, listing: &VolumeListing) -> Vec<Record> {
         let active = self.active();
-        let attachments = self.cx.stores.attachments.all();
+        let attachments = self.cx.stores.attachments.own();
         attachments.into_iter().filter_map(|object| self.record(object, listing, &active)).collect()
     }
 

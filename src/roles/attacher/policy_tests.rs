@@ -424,3 +424,9 @@ mod failures;
 /// Secrets of volumes, and volumes without an object.
 #[path = "policy_secret_tests.rs"]
 mod secrets;
+
+#[test]
+fn the_resync_misses_no_finalizer_by_leaving_packed_volumes_out() {
+    let packed = crate::roles::kit::fixtures::packed_volumes(DRIVER, FINALIZER);
+    assert!(packed.iter().all(|volume| has_finalizer(volume, FINALIZER) && !wants_release(volume, &rules())));
+}

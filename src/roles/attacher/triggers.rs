@@ -101,7 +101,7 @@ impl Queues {
 
     /// Wakes all unsettled keys, in case a wake-up was missed. Never shortens a back-off.
     pub(super) fn look_at_all(&self, cx: &Context) {
-        for object in cx.stores.attachments.all() {
+        for object in cx.stores.attachments.own() {
             let unsettled = cx
                 .about(Arc::clone(&object))
                 .is_some_and(|objects| next_step(&objects.view(&Progress::default())) != Next::Done);
@@ -109,7 +109,7 @@ impl Queues {
                 self.wake(&object, Cause::Resync);
             }
         }
-        for volume in cx.stores.volumes.all() {
+        for volume in cx.stores.volumes.own() {
             if wants_release(&volume, &cx.rules) {
                 self.wake_volume(volume.metadata.name.to_string(), Cause::Resync);
             }

@@ -163,7 +163,7 @@ impl Context {
     /// The handles of all volumes that are monitored.
     pub fn handles(&self) -> BTreeSet<String> {
         let (mut handles, mut in_tree) = (BTreeSet::new(), BTreeMap::<String, BTreeSet<String>>::new());
-        for volume in self.volumes.all() {
+        for volume in self.volumes.own() {
             let Some((handle, _)) = self.monitored(&volume) else { continue };
             if volume.spec.in_tree.is_some() {
                 in_tree.entry(handle.clone()).or_default().insert(volume.metadata.name.to_string());

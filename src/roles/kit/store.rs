@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use crate::cluster::{Cache, Cached, Change, IndexName, Meta, ObjectName};
+use crate::cluster::{Cache, Cached, Change, Each, IndexName, Meta, ObjectName};
 use crate::process::ErrorChain;
 
 use super::freshness::ListedOnce;
@@ -82,9 +82,19 @@ impl<K: Cached> Store<K> {
         self.0.cache.find(index, value)
     }
 
-    /// All objects, by name.
+    /// All objects.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.0.cache.all()
+    }
+
+    /// The same, one after the other, as [`Cache::each`].
+    pub fn each(&self) -> Each<K> {
+        self.0.cache.each()
+    }
+
+    /// All objects, by name, but those of other drivers that no role has work with, as [`Cache::own`].
+    pub fn own(&self) -> Vec<Arc<K>> {
+        self.0.cache.own()
     }
 
     /// Whether it has an object of this name and uid, in no namespace.

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::roles::kit::fixtures::change;
+use crate::roles::kit::fixtures::{change, packed_claims, packed_volumes};
 use crate::roles::provisioner::fixtures::{DRIVER, merged};
 
 fn claim(patch: Value) -> Value {
@@ -227,5 +227,29 @@ fn a_handle_is_free_when_its_object_is_gone_or_to_be_deleted_itself() {
     ];
     for (old, new, expected, what) in cases {
         assert_eq!(handle_freed(&change(old, new)), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_resync_misses_no_work_by_leaving_packed_objects_out() {
+    for driver in [DRIVER, "ebs.csi.aws.com"] {
+        let rules = |honors_policy| deletion::Rules {
+            driver: driver.to_owned(),
+            finalizer: names::FINALIZER_PROVISIONER,
+            attaches: true,
+            lacks: None,
+            honors_policy,
+            without_secret: false,
+            has_events: true,
+        };
+        for volume in packed_volumes(driver, names::FINALIZER_PROVISIONER) {
+            for rules in [rules(true), rules(false)] {
+                assert_eq!(wants_work(&volume, &rules), None, "{volume:?}");
+            }
+        }
+        for claim in packed_claims(driver) {
+            assert!(!is_wanted(&claim, driver), "{claim:?}");
+            assert!(!claim.metadata.has_finalizer(names::FINALIZER_CLONING), "the sweep of sources looks for it");
+        }
     }
 }

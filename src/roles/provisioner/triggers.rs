@@ -284,7 +284,7 @@ impl Queues {
     /// Looks at everything, in case a wake-up was missed. Never ends a back-off early.
     pub(super) fn look_at_all(&self, cx: &Context) {
         let mut keys: BTreeSet<ClaimKey> = cx.claims.memory.collect(ClaimMemory::key).into_iter().collect();
-        for object in cx.stores.claims.all() {
+        for object in cx.stores.claims.own() {
             if predicates::is_wanted(&object, &cx.claims.rules.driver) {
                 keys.insert(ClaimKey::of(&object));
             }
@@ -292,7 +292,7 @@ impl Queues {
         for key in keys {
             self.claims.add(key, activation(Cause::Resync));
         }
-        for object in cx.stores.volumes.all() {
+        for object in cx.stores.volumes.own() {
             if predicates::wants_work(&object, &cx.deletion.rules).is_some() {
                 self.wake_volume(&object, Cause::Resync);
             }

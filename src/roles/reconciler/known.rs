@@ -126,7 +126,7 @@ impl Objects {
         if unknown.is_empty() {
             return Ok(());
         }
-        let mut claims = self.claims.all();
+        let mut claims = self.claims.own();
         claims.retain(|claim| in_progress(claim));
         let claims: Vec<&str> = claims.iter().map(|claim| &*claim.metadata.uid).collect();
         let place = Place { namespace: namespace.to_owned(), stem: stem(driver), driver: driver.clone(), node: None };
@@ -140,7 +140,7 @@ impl Objects {
 
     fn know_handles(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
         is_known(&self.volumes)?;
-        for volume in self.volumes.all() {
+        for volume in self.volumes.own() {
             if let Some(handle) = handle(&volume, driver)? {
                 unknown.know(&handle);
             }
@@ -155,7 +155,7 @@ impl Objects {
         if !self.groups.does_not_exist() {
             is_known(&self.groups)?;
         }
-        for content in self.contents.all().into_iter().filter(|content| content.driver == driver) {
+        for content in self.contents.own().into_iter().filter(|content| content.driver == driver) {
             let handles = [&content.snapshot_handle, &content.source_snapshot];
             handles.into_iter().flatten().for_each(|handle| unknown.know(handle));
             if handles == [&None, &None] {

@@ -126,3 +126,12 @@ fn a_group_knows_its_members_and_before_it_is_taken_the_snapshots_of_its_volumes
         assert_eq!(left, expected, "{source} {status}");
     }
 }
+
+#[test]
+fn volumes_that_a_cache_has_packed_know_no_handle_of_ours() {
+    for driver in [DRIVER, "ebs.csi.aws.com"] {
+        for volume in crate::roles::kit::fixtures::packed_volumes(driver, "f") {
+            assert_eq!(handle(&volume, driver).unwrap(), None, "{volume:?}");
+        }
+    }
+}

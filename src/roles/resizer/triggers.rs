@@ -91,7 +91,8 @@ impl Queue {
 
     /// Wakes these jobs of every claim whose volume is not as the claim requests, in case a change was missed.
     pub(super) fn look_at_all(&self, cx: &Context, jobs: &[Job], cause: Cause) {
-        for claim in cx.stores.claims.all() {
+        // The volume of another driver's claim may be ours: only the volume says so.
+        for claim in cx.stores.claims.each() {
             self.wake(&claim, jobs, cause, cx);
         }
     }

@@ -27,7 +27,7 @@ impl Context {
         let mut found = self.stores.volumes.find(BY_HANDLE, &IdKind::Volume.key(driver, handle));
         if InTree::of_driver(driver).is_some() {
             // No index has the handles of in-tree volumes.
-            let mut in_tree = self.stores.volumes.all();
+            let mut in_tree = self.stores.volumes.own();
             in_tree.retain(|volume| volume.spec.migration.is_some());
             found.extend(in_tree);
         }

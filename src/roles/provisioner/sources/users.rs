@@ -40,7 +40,7 @@ pub(in crate::roles::provisioner) fn sweep(cx: &Context) -> Vec<SourceKey> {
             free.push(key);
         }
     };
-    for claim in cx.stores.claims.all() {
+    for claim in cx.stores.claims.own() {
         look(SourceKind::Claim, ObjectName::of(claim.as_ref()), &claim.metadata);
     }
     for snapshot in cx.stores.snapshots.all() {

@@ -46,7 +46,7 @@ impl<K: Content> Context<K> {
                 && !intent::is_copied(&**other)
                 && asked_by(other) == asked_by(gone)
         };
-        self.stores.contents.all().into_iter().find(is_heir)
+        self.stores.contents.own().into_iter().find(is_heir)
     }
 
     /// Other contents, by kind and name, whose snapshot has the name that the content of `now` is to ask by, and which belong to another
@@ -79,7 +79,7 @@ impl<K: Content> Context<K> {
                 && !intent::is_copied(&**other)
                 && request::name(&**other, &self.rules.request) == name
         };
-        self.stores.contents.all().into_iter().find(is_namesake).map(|other| described(&*other))
+        self.stores.contents.own().into_iter().find(is_namesake).map(|other| described(&*other))
     }
 
     /// Another content that needs the snapshot which is to be deleted with the content of `now`, by kind and name: one that names it,
@@ -101,7 +101,7 @@ impl<K: Content> Context<K> {
     pub fn has_copy(&self, gone: &K) -> bool {
         let owner = gone.owner().uid.as_str();
         let is_copy = |other: &Arc<K>| other.owner().uid == owner && intent::is_copied(&**other);
-        !owner.is_empty() && self.stores.contents.all().iter().any(is_copy)
+        !owner.is_empty() && self.stores.contents.own().iter().any(is_copy)
     }
 
     /// Hands the unanswered call of `gone` over to the content that is to get its snapshot. That content may not have asked yet, and
@@ -154,7 +154,7 @@ impl<K: Content> Context<K> {
             let is_told = || facts::handle(&**group).is_some_and(|group| across::is_of(content, group));
             facts::is_deleting(&**group) && (is_told() || is_member())
         };
-        let mut groups = self.stores.contents.all();
+        let mut groups = self.stores.contents.own();
         groups.retain(holds);
         groups
     }
@@ -184,7 +184,7 @@ impl<K: Content> Context<K> {
         let mut contents: Vec<_> = members.iter().flat_map(of_member).collect();
         let is_of =
             |content: &Arc<VolumeSnapshotContent>| content.driver() == driver && across::is_of(content, group.handle);
-        contents.extend(snapshots.all().into_iter().filter(is_of));
+        contents.extend(snapshots.own().into_iter().filter(is_of));
         contents.retain(|content| facts::handle(&**content).is_some());
         contents
     }

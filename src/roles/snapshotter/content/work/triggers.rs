@@ -14,7 +14,7 @@ use super::{context::Context, memory::ContentKey};
 
 /// Feeds the queue from the caches. What an earlier term has left without an answer comes first.
 pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, controllers: &mut Controllers) {
-    for content in cx.stores.contents.all() {
+    for content in cx.stores.contents.own() {
         if facts::has_mark(&*content) && facts::stored_handle(&*content).is_none() {
             cx.resume_call_of(&content);
             cx.wake(&content, Cause::Changed);
@@ -50,7 +50,7 @@ pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context
 
 /// Looks at every content, in case a wake-up was ever missed.
 pub(in crate::roles::snapshotter) fn look_at_all<K: Content>(cx: &Context<K>) {
-    for content in cx.stores.contents.all() {
+    for content in cx.stores.contents.own() {
         cx.wake(&content, Cause::Resync);
     }
 }
