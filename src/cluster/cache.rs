@@ -34,6 +34,9 @@ use progress::Progress;
 pub use turns::WriteTurn;
 pub use walk::Each;
 
+/// Objects whose absence from a list is delivered before other tasks get their turn: about a millisecond's work of the subscribers.
+const SWEPT_AT_ONCE: usize = 256;
+
 /// The objects of one kind. Clones are handles to the same objects.
 pub struct Cache<K: Cached>(Arc<Inner<K>>);
 
@@ -294,6 +297,19 @@ impl<K: Cached> Cache<K> {
             if wishes.listed == wishes.last {
                 self.0.synced.send_replace(true);
             }
+        }
+    }
+
+    /// The list that runs has everything: what it lacks is gone. All of that may be gone at once, so other tasks get their turn while it
+    /// is delivered. [`News::ListDone`] must follow.
+    pub(super) async fn sweep(&self) {
+        let Some(setup) = self.0.setup.get() else { return };
+        let gone = self.read(Fanout::gone);
+        for (number, portion) in gone.chunks(SWEPT_AT_ONCE).enumerate() {
+            if number > 0 {
+                tokio::task::yield_now().await;
+            }
+            self.change(setup, |store| store.remove_gone(portion));
         }
     }
 

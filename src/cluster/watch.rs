@@ -246,6 +246,7 @@ impl<K: Cached> Watch<'_, K> {
                 }
                 Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
                 Ok(Event::InitDone) => {
+                    cache.sweep().await;
                     self.listed(after);
                     (listing, failing) = (false, self.told.is_of(WATCH));
                 }

@@ -6,8 +6,11 @@ use futures::FutureExt as _;
 
 use super::caches::{MOMENT, State, log, send, started, synced, taken};
 use super::{attachment, pass, va};
-use crate::cluster::fanout::Origin;
-use crate::cluster::objects::BY_VOLUME;
+use crate::cluster::cache::Cache;
+use crate::cluster::fanout::{News, Origin};
+use crate::cluster::objects::{BY_VOLUME, VolumeAttachment};
+use crate::process::Clock;
+use crate::telemetry::Meter;
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_subscription_hears_nothing_more_and_a_subscriber_may_read_the_cache() {
@@ -83,4 +86,35 @@ async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next
     pass(MOMENT).await;
     assert_eq!(taken(&heard), ["+a@6 Watch"], "the others go on");
     drop(other);
+}
+
+#[tokio::test]
+async fn a_list_that_lacks_thousands_of_objects_leaves_others_their_turn_and_tells_each_once() {
+    const COUNT: usize = 600;
+    let cache = Cache::<VolumeAttachment>::new();
+    // Half of them are held as bytes.
+    cache.set_up("demo", &Meter::new(), Clock::system());
+    let object = |number: usize, version: u64| {
+        let mut object = attachment(&format!("a{number}"), &format!("u{number}"), version);
+        object.spec.attacher = if number.is_multiple_of(2) { "demo" } else { "another" }.into();
+        object
+    };
+    (0..COUNT).for_each(|number| cache.feed(News::Applied(object(number, 1))));
+    let (_subscription, heard) = log(&cache);
+    taken(&heard);
+    cache.feed(News::RestartList);
+    cache.feed(News::Listed(object(0, 1)));
+    let mut sweep = Box::pin(cache.sweep());
+    assert!(sweep.as_mut().now_or_never().is_none(), "others have their turn");
+    let first = taken(&heard).len();
+    assert!(first > 0 && first < COUNT / 2, "{first} at once");
+    // What comes in between is no part of the list's absences.
+    cache.feed(News::Applied(object(COUNT, 2)));
+    assert_eq!(taken(&heard), [format!("+a{COUNT}@2 Watch")]);
+    sweep.await;
+    let told = taken(&heard);
+    assert_eq!(told.len(), COUNT - 1 - first);
+    assert!(told.iter().all(|line| line.starts_with('-') && line.ends_with("Relist")), "{told:?}");
+    cache.feed(News::ListDone);
+    assert_eq!((taken(&heard), cache.len()), (vec![], 2));
 }

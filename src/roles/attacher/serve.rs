@@ -72,7 +72,10 @@ impl Attacher {
         });
         controllers.resync(self.section.resync, {
             let (queues, cx) = (queues.clone(), Arc::clone(&cx));
-            move || queues.look_at_all(&cx)
+            move || {
+                let (queues, cx) = (queues.clone(), Arc::clone(&cx));
+                async move { queues.look_at_all(&cx).await }
+            }
         });
         if publishes {
             controllers.task("term-start", cx.stores.volumes.clone().note_term_start(Arc::clone(&cx.scope)));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cluster::{BY_NODE, BY_VOLUME, VolumeAttachment};
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::Controllers;
 use crate::roles::kit::drive::Next;
+use crate::roles::kit::{Controllers, look_at_each};
 
 use super::attachment::{direction_of, epoch_of};
 use super::context::Context;
@@ -100,19 +100,21 @@ impl Queues {
     }
 
     /// Wakes all unsettled keys, in case a wake-up was missed. Never shortens a back-off.
-    pub(super) fn look_at_all(&self, cx: &Context) {
-        for object in cx.stores.attachments.own() {
+    pub(super) async fn look_at_all(&self, cx: &Context) {
+        look_at_each(cx.stores.attachments.own(), |object| {
             let unsettled = cx
                 .about(Arc::clone(&object))
                 .is_some_and(|objects| next_step(&objects.view(&Progress::default())) != Next::Done);
             if unsettled {
                 self.wake(&object, Cause::Resync);
             }
-        }
-        for volume in cx.stores.volumes.own() {
+        })
+        .await;
+        look_at_each(cx.stores.volumes.own(), |volume| {
             if wants_release(&volume, &cx.rules) {
                 self.wake_volume(volume.metadata.name.to_string(), Cause::Resync);
             }
-        }
+        })
+        .await;
     }
 }

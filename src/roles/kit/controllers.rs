@@ -114,8 +114,9 @@ impl Controllers {
         self.on(store.cache(), move |change| known.changed(change));
     }
 
-    /// Calls `look` once per interval, in case a wake-up was missed. Zero: never.
-    pub fn resync(&self, every: Duration, look: impl Fn() + Send + Sync + 'static) {
+    /// Calls `look` once per interval, in case a wake-up was missed. Zero: never. It walks over all objects, so that it must leave other
+    /// tasks their turn: [`look_at_each`](super::look_at_each).
+    pub fn resync<F: Future<Output = ()> + Send>(&self, every: Duration, look: impl Fn() -> F + Send + Sync + 'static) {
         if every.is_zero() {
             return;
         }
@@ -123,7 +124,7 @@ impl Controllers {
             loop {
                 tokio::time::sleep(every).await;
                 debug!("resync");
-                look();
+                look().await;
             }
         });
     }

@@ -101,6 +101,7 @@ mod term_tests;
 pub mod told;
 mod uid_set;
 pub mod unknown_values;
+pub mod walk;
 
 pub use controllers::Controllers;
 pub use drive::{Admit, End, Reconcile, Run, Start};
@@ -116,3 +117,4 @@ pub use store::Store;
 pub use telling::Telling;
 pub use told::Texts;
 pub use unknown_values::UnknownValues;
+pub use walk::look_at_each;

@@ -163,7 +163,10 @@ impl Provisioner {
         look_for_unknown_values(&cx, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queues, cx) = (queues.clone(), Arc::clone(&cx));
-            move || queues.look_at_all(&cx)
+            move || {
+                let (queues, cx) = (queues.clone(), Arc::clone(&cx));
+                async move { queues.look_at_all(&cx).await }
+            }
         });
         controllers.task("sweep", queues.clone().sweep(Arc::clone(&cx)));
         let reporter = Reporter::new(role.meter.clone(), role.driver.name.clone());

@@ -12,7 +12,7 @@ use crate::cluster::{
 };
 use crate::journal::Opened;
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
-use crate::roles::kit::{Controllers, Memory};
+use crate::roles::kit::{Controllers, Memory, look_at_each};
 
 use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
@@ -282,21 +282,21 @@ impl Queues {
     }
 
     /// Looks at everything, in case a wake-up was missed. Never ends a back-off early.
-    pub(super) fn look_at_all(&self, cx: &Context) {
+    pub(super) async fn look_at_all(&self, cx: &Context) {
         let mut keys: BTreeSet<ClaimKey> = cx.claims.memory.collect(ClaimMemory::key).into_iter().collect();
-        for object in cx.stores.claims.own() {
+        look_at_each(cx.stores.claims.own(), |object| {
             if predicates::is_wanted(&object, &cx.claims.rules.driver) {
                 keys.insert(ClaimKey::of(&object));
             }
-        }
-        for key in keys {
-            self.claims.add(key, activation(Cause::Resync));
-        }
-        for object in cx.stores.volumes.own() {
+        })
+        .await;
+        look_at_each(keys, |key| self.claims.add(key, activation(Cause::Resync))).await;
+        look_at_each(cx.stores.volumes.own(), |object| {
             if predicates::wants_work(&object, &cx.deletion.rules).is_some() {
                 self.wake_volume(&object, Cause::Resync);
             }
-        }
+        })
+        .await;
     }
 
     /// Looks for sources that still have the finalizer although no claim needs them: at the start of the term, and once

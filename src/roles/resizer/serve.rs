@@ -80,7 +80,10 @@ impl Resizer {
         look_for_unknown_values(&cx, &unknown, &mut controllers);
         controllers.resync(self.section.resync, {
             let (queue, cx) = (queue.clone(), Arc::clone(&cx));
-            move || queue.look_at_all(&cx, &Job::ALL, Cause::Resync)
+            move || {
+                let (queue, cx) = (queue.clone(), Arc::clone(&cx));
+                async move { queue.look_at_all(&cx, &Job::ALL, Cause::Resync).await }
+            }
         });
         if cx.expansion.get() == Expansion::Unknown {
             controllers.task("node-service", ask_node_service(Arc::clone(&cx), queue.clone()));
@@ -90,7 +93,7 @@ impl Resizer {
             controllers.task("classes", async move {
                 classes.synced().await;
                 // Those that wait for classes are not in the queue. A back-off does not end here: mostly the classes were there already.
-                queue.look_at_all(&cx, &[Job::Modify], Cause::Resync);
+                queue.look_at_all(&cx, &[Job::Modify], Cause::Resync).await;
                 // Does not end, because the end of a task counts as a failure.
                 std::future::pending::<()>().await;
             });
@@ -181,7 +184,7 @@ async fn ask_node_service(cx: Arc<Context>, queue: Queue) {
         };
         info!(expansion = ?found, "the driver's node service was asked");
         cx.expansion.set(found);
-        queue.look_at_all(&cx, &[Job::Expand], Cause::Changed);
+        queue.look_at_all(&cx, &[Job::Expand], Cause::Changed).await;
         break;
     }
     // Does not end, because the end of a task counts as a failure.

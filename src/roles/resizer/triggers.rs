@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::{BY_ATTRIBUTES_CLASS, Change, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, look_at_each};
 
 use super::context::Context;
 use super::job::{Job, WorkKey};
@@ -90,10 +90,8 @@ impl Queue {
     }
 
     /// Wakes these jobs of every claim whose volume is not as the claim requests, in case a change was missed.
-    pub(super) fn look_at_all(&self, cx: &Context, jobs: &[Job], cause: Cause) {
+    pub(super) async fn look_at_all(&self, cx: &Context, jobs: &[Job], cause: Cause) {
         // The volume of another driver's claim may be ours: only the volume says so.
-        for claim in cx.stores.claims.each() {
-            self.wake(&claim, jobs, cause, cx);
-        }
+        look_at_each(cx.stores.claims.each(), |claim| self.wake(&claim, jobs, cause, cx)).await;
     }
 }

@@ -121,7 +121,10 @@ pub(super) fn work<K: Driven>(cx: &Arc<Context<K>>, title: &'static str, control
     controllers.on_store(&cx.stores.contents, unknown.of(move |content: &K| of_content(content, &driver)));
     controllers.resync(cx.section.resync, {
         let cx = Arc::clone(cx);
-        move || triggers::look_at_all(&cx)
+        move || {
+            let cx = Arc::clone(&cx);
+            async move { triggers::look_at_all(&cx).await }
+        }
     });
     let cx = Arc::clone(cx);
     controllers.task("waits", async move {

@@ -16,7 +16,10 @@ pub(in crate::roles::snapshotter) fn trouble(caches: &Caches<VolumeGroupSnapshot
 }
 
 /// Follows the kinds, and says in the log when they come and go. `is_back` is called when they have come.
-pub(in crate::roles::snapshotter) async fn follow(caches: &Caches<VolumeGroupSnapshotContent>, is_back: impl Fn()) {
+pub(in crate::roles::snapshotter) async fn follow<F: Future<Output = ()>>(
+    caches: &Caches<VolumeGroupSnapshotContent>,
+    is_back: impl Fn() -> F,
+) {
     caches.synced().await;
     let mut told: Option<Option<String>> = None;
     loop {
@@ -27,7 +30,7 @@ pub(in crate::roles::snapshotter) async fn follow(caches: &Caches<VolumeGroupSna
             } else {
                 info!(version = caches.contents.version(), "serving groups of snapshots");
                 if told.is_some() {
-                    is_back();
+                    is_back().await;
                 }
             }
             told = Some(trouble);

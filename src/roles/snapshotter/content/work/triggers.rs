@@ -6,7 +6,7 @@ use tracing::warn;
 
 use crate::cluster::{BY_CLASS, Change, Origin};
 use crate::queue::Cause;
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, look_at_each};
 use crate::roles::snapshotter::content::policy::predicates;
 use crate::roles::snapshotter::content::record::{Content, facts};
 
@@ -49,10 +49,8 @@ pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context
 }
 
 /// Looks at every content, in case a wake-up was ever missed.
-pub(in crate::roles::snapshotter) fn look_at_all<K: Content>(cx: &Context<K>) {
-    for content in cx.stores.contents.own() {
-        cx.wake(&content, Cause::Resync);
-    }
+pub(in crate::roles::snapshotter) async fn look_at_all<K: Content>(cx: &Context<K>) {
+    look_at_each(cx.stores.contents.own(), |content| cx.wake(&content, Cause::Resync)).await;
 }
 
 fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
