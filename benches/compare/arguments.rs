@@ -8,10 +8,11 @@ const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
   --workloads LIST   of attach, provision, resize, snapshot, polled-snapshot, both, all, capacity, node (default: all)
-  --scenarios LIST   of burst, slow-burst, crowded-burst, single, start, failover, cut, idle, first-attach, refresh, node
-                     (default: all)
+  --scenarios LIST   of burst, slow-burst, crowded-burst, single, start, failover, cut, idle, first-attach, refresh, node,
+                     scale (default: all but scale)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
   --idle LIST        volumes of the idle scenario (default 0,1000,10000)
+  --scale LIST       volumes of ours, of another driver, nodes, attachments at once (default 100000,100000,5000,5000)
   --segments N       of the capacity workload, each with three classes (default 1000)
   --rounds N         (default 3)
   --bound DURATION   after so long a phase of a contender with a throttle, or of polled-snapshot, is cut, and its rate so far is
@@ -40,6 +41,8 @@ pub(crate) struct Arguments {
     pub(crate) scenarios: Vec<String>,
     pub(crate) counts: Vec<usize>,
     pub(crate) idle: Vec<usize>,
+    /// Volumes of ours, of another driver, nodes, attachments at once: of the scenario `scale`.
+    pub(crate) scale: [usize; 4],
     pub(crate) segments: usize,
     pub(crate) rounds: usize,
     pub(crate) bound: Option<Duration>,
@@ -67,6 +70,7 @@ impl Arguments {
             scenarios: Vec::new(),
             counts: vec![500],
             idle: vec![0, 1000, 10_000],
+            scale: [100_000, 100_000, 5_000, 5_000],
             segments: 1000,
             rounds: 3,
             bound: Some(Duration::from_secs(60)),
@@ -94,6 +98,11 @@ impl Arguments {
                 "--contenders" => this.contenders = list(&value()?),
                 "--count" => this.counts = numbers(&value()?).map_err(|text| wrong(&text))?,
                 "--idle" => this.idle = numbers(&value()?).map_err(|text| wrong(&text))?,
+                "--scale" => {
+                    let text = value()?;
+                    let sizes = numbers(&text).map_err(|text| wrong(&text))?;
+                    this.scale = sizes.try_into().map_err(|_| wrong(&text))?;
+                }
                 "--segments" => {
                     let text = value()?;
                     this.segments = text.parse().ok().filter(|segments| *segments > 0).ok_or_else(|| wrong(&text))?;

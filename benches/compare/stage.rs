@@ -267,6 +267,12 @@ impl Stage {
         at_once(numbers.flat_map(|number| workload.settled(number)).map(|there| self.put(there))).await;
     }
 
+    /// The same for another driver.
+    pub(crate) async fn settle_for(&self, driver: &str, workload: &dyn Workload, numbers: std::ops::Range<usize>) {
+        let there = numbers.flat_map(|number| workload.settled(number)).map(|there| there.of(driver));
+        at_once(there.map(|there| self.put(there))).await;
+    }
+
     /// Empties the workload's collections, whoever's finalizers are in the way, and forgets its Lease.
     pub(crate) async fn clear(&self, workload: &dyn Workload) {
         for collection in workload.collections() {

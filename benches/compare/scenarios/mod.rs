@@ -6,6 +6,7 @@ mod failover;
 mod first;
 mod idle;
 mod refresh;
+mod scale;
 mod single;
 mod start;
 
@@ -110,6 +111,11 @@ pub(crate) fn chosen(arguments: &Arguments, workload: &dyn Workload) -> Vec<Box<
     }
     if wants("refresh") {
         all.push(Box::new(refresh::Refresh { segments: arguments.segments, bound: arguments.bound }));
+    }
+    // It takes hours, so it has to be named.
+    if arguments.scenarios.iter().any(|name| name == "scale") && wants("scale") {
+        let [ours, foreign, nodes, burst] = arguments.scale;
+        all.push(Box::new(scale::Scale { ours, foreign, nodes, burst }));
     }
     if wants("idle") {
         all.extend(arguments.idle.iter().map(|count| Box::new(idle::Idle { count: *count }) as Box<dyn Scenario>));

@@ -14,7 +14,7 @@ use crate::{report, support};
 pub(crate) struct Attach;
 
 pub(crate) const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
-pub(super) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
+pub(crate) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 pub(super) const VOLUMES: &str = "/api/v1/persistentvolumes";
 
 impl Workload for Attach {

@@ -40,6 +40,20 @@ impl There {
         Self::Object(placed, None)
     }
 
+    /// The same of another driver.
+    pub(crate) fn of(self, driver: &str) -> Self {
+        let spelled = |driver: &str| driver.replace('.', "-");
+        let moved = |object: &Value| -> Value {
+            let text = object.to_string().replace(support::DRIVER, driver);
+            serde_json::from_str(&text.replace(&spelled(support::DRIVER), &spelled(driver))).unwrap()
+        };
+        let placed = |it: Placed| Placed { object: moved(&it.object), ..it };
+        match self {
+            Self::Object(object, status) => Self::Object(placed(object), status),
+            Self::Bound { claim, volume } => Self::Bound { claim: placed(claim), volume: placed(volume) },
+        }
+    }
+
     /// The collection of an object that is not bound to another.
     pub(crate) fn collection(&self) -> Option<&'static str> {
         match self {
