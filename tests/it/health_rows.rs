@@ -167,6 +167,7 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "h2_h25_what_a_claim_or_an_event_holds_is_told_by_no_new_leader_and_its_end_is",
             "h2_h25_the_next_leader_repeats_nothing_and_tells_the_end_of_what_the_last_one_told",
             "h2_h25_the_next_leader_clears_what_the_last_one_wrote_and_writes_nothing_twice",
+            "h25_events_that_a_new_leader_cannot_read_at_first_are_read_again_and_it_reports_the_end",
         ]),
     ),
 ];

@@ -169,6 +169,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(16, "a deadline and a queue of its own, and a fact that says why older Events cannot be read"),
             Growth(60, "conditions in the list of all volumes, which the role shares"),
             Growth(370, "nodes that fail, the pods on them, and what is told on their claims"),
+            Growth(27, "older Events that cannot be read are read again"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),

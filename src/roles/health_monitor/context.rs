@@ -50,6 +50,8 @@ struct State {
     /// The names of in-tree volumes by the handles of their translations, as of the last round: no index has them.
     in_tree: BTreeMap<String, BTreeSet<String>>,
     silence: Option<Silence>,
+    /// The subjects whose older Events cannot be read, each with the reason.
+    unread: BTreeMap<&'static str, String>,
     last_round: Option<(Instant, Duration)>,
 }
 
@@ -118,6 +120,21 @@ impl Context {
         let mut state = self.state();
         let since = state.silence.as_ref().map_or(now, |silence| silence.since);
         state.silence = error.map(|error| Silence { since, error });
+    }
+
+    /// Notes whether the older Events about a subject could be read, or why not. Returns whether that is news.
+    pub fn note_unread(&self, subject: &'static str, error: Option<String>) -> bool {
+        let mut state = self.state();
+        let before = match &error {
+            Some(error) => state.unread.insert(subject, error.clone()),
+            None => state.unread.remove(subject),
+        };
+        before != error
+    }
+
+    /// Why older Events cannot be read, by what they are about.
+    pub fn unread(&self) -> BTreeMap<&'static str, String> {
+        self.state().unread.clone()
     }
 
     /// A round or a pass has come to its end.

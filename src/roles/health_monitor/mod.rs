@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod names;
 pub mod node_failures;
 pub mod node_watch;
+mod older_events;
 mod pass;
 pub mod policy;
 mod reconcile;

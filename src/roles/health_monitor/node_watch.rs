@@ -9,19 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::cluster::{
     BY_NODE, Cache, Change, EventKind, EventTarget, Fields, NodeState, ObjectName, PersistentVolume,
     PersistentVolumeClaim, Pod, ToldEvent,
 };
-use crate::process::{ErrorChain, watch};
+use crate::process::watch;
 use crate::roles::kit::Controllers;
 use crate::roles::wiring::Wiring;
 
 use super::context::Context;
 use super::names;
 use super::node_failures::{NodeFailures, Reported, Seen};
+use super::older_events::{self, OlderEvents, PAUSE};
 
 /// What is watched only with `nodeWatch`.
 #[derive(Debug, Clone)]
@@ -56,42 +57,22 @@ const FAILED: &str = " are now on a failed node: ";
 
 /// A node's failure that was reported on a claim in an earlier term.
 #[derive(Debug, PartialEq)]
-pub struct Earlier {
+struct Earlier {
     node: String,
     uid: String,
     claim: ObjectName,
 }
 
-/// Reads once in a term which failures Events have reported whose end they have not. The error says why they cannot be read.
-pub async fn read_events(cx: &Context) -> Result<Vec<Earlier>, String> {
-    let list = |reason: &'static str| {
-        cx.scope.in_task(async move |api| api.find::<ToldEvent>(&format!("reason={reason}")).await)
-    };
-    let (Ok(failed), Ok(recovered)) = (list(names::NODE_FAILED).await, list(names::NODE_RECOVERED).await) else {
-        return Ok(Vec::new());
-    };
-    match failed.and_then(|failed| Ok((failed, recovered?))) {
-        Ok((failed, recovered)) => Ok(earlier(failed, &recovered, &names::event_source(&cx.scope.driver_name))),
-        Err(error) => {
-            let error = ErrorChain(&error).to_string();
-            warn!(error, "cannot read the Events about failed nodes: some may be repeated");
-            Err(error)
-        }
-    }
-}
-
-fn earlier(failed: Vec<ToldEvent>, recovered: &[ToldEvent], component: &str) -> Vec<Earlier> {
-    let own = failed.into_iter().filter(|event| event.component == component);
-    own.filter_map(|event| {
+/// The failures that Events have reported, and whose end they have not.
+fn earlier(OlderEvents { wrong, ended }: OlderEvents) -> Vec<Earlier> {
+    let open = |event: ToldEvent| {
         let node = event.message.rsplit_once(FAILED)?.1;
         let text = recovery(node);
-        let is_over = recovered.iter().any(|it| {
-            it.component == component && it.about.uid == event.about.uid && it.message == text && it.last >= event.last
-        });
+        let is_end = |it: &ToldEvent| it.about.uid == event.about.uid && it.message == text && it.last >= event.last;
         let claim = ObjectName::namespaced(&event.about.namespace, &event.about.name);
-        (!is_over).then(|| Earlier { node: node.to_owned(), uid: event.about.uid.clone(), claim })
-    })
-    .collect()
+        (!ended.iter().any(is_end)).then(|| Earlier { node: node.to_owned(), uid: event.about.uid.clone(), claim })
+    };
+    wrong.into_iter().filter_map(open).collect()
 }
 
 fn recovery(node: &str) -> String {
@@ -99,19 +80,11 @@ fn recovery(node: &str) -> String {
 }
 
 impl NodeWatch {
-    /// Begins to watch, and goes on with what was reported in earlier terms.
-    pub fn begin(
-        cx: &Arc<Context>,
-        caches: &NodeCaches,
-        earlier: Vec<Earlier>,
-        controllers: &mut Controllers,
-    ) -> Arc<Self> {
-        let (mut failures, now) = (NodeFailures::default(), cx.scope.clock.now());
-        for Earlier { node, uid, claim } in earlier {
-            failures.was_reported(&node, uid, claim, now);
-        }
+    /// Begins to watch.
+    pub fn begin(cx: &Arc<Context>, caches: &NodeCaches, controllers: &mut Controllers) -> Arc<Self> {
         let (caches, down_after) = (caches.clone(), cx.section.node_down_after);
-        let watch = Arc::new(Self { cx: Arc::clone(cx), caches, down_after, failures: watch::Sender::new(failures) });
+        let failures = watch::Sender::new(NodeFailures::default());
+        let watch = Arc::new(Self { cx: Arc::clone(cx), caches, down_after, failures });
         controllers.on(&watch.caches.nodes, {
             let watch = Arc::clone(&watch);
             move |change: &Change<NodeState>| watch.node_changed(change)
@@ -173,22 +146,34 @@ impl NodeWatch {
         self.caches.pods.settled().await;
         // Those that came before the nodes were known.
         self.caches.pods.all().iter().for_each(|pod| self.pod_changed(pod));
+        let mut again = self.read_events().await;
         let mut changes = self.failures.subscribe();
         loop {
             let next = self.report();
-            let due = async {
-                match next {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 // Never closed: `self` has the sender.
                 _ = changes.changed() => {}
-                () = due => {}
+                () = until(next) => {}
+                () = until(again) => again = self.read_events().await,
             }
         }
+    }
+
+    /// Goes on with what was reported in earlier terms. Returns when to read it again, if it could not be read.
+    async fn read_events(&self) -> Option<Instant> {
+        let reasons = [names::NODE_FAILED, names::NODE_RECOVERED];
+        let read = older_events::read(&self.cx, "failed nodes", reasons).await;
+        let now = self.cx.scope.clock.now();
+        let Ok(Some(events)) = read else { return Some(now + PAUSE) };
+        self.failures.send_modify(|failures| {
+            for Earlier { node, uid, claim } in earlier(events) {
+                failures.was_reported(&node, uid, claim, now);
+            }
+        });
+        // Those that are ready again already.
+        self.caches.nodes.all().iter().for_each(|node| self.observe(&node.metadata.name, seen(node)));
+        None
     }
 
     /// Reports what is not reported yet. Returns when the next node fails.
@@ -292,6 +277,14 @@ impl NodeWatch {
     }
 }
 
+/// Waits until then, or for ever.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
 fn seen(node: &NodeState) -> Seen {
     let is_ready = node.ready.as_ref().is_some_and(|ready| ready.status == "True");
     if is_ready { Seen::Ready } else { Seen::NotReady }
@@ -303,9 +296,8 @@ mod tests {
 
     #[test]
     fn h25_what_events_have_reported_of_nodes_is_read_by_claim_and_node() {
-        let event = |component: &str, message: &str, last: &str| ToldEvent {
+        let event = |message: &str, last: &str| ToldEvent {
             message: message.to_owned(),
-            component: component.to_owned(),
             last: Some(serde_json::from_value(last.into()).unwrap()),
             about: serde_json::from_value(serde_json::json!({ "namespace": "shop", "name": "data", "uid": "u" }))
                 .unwrap(),
@@ -314,18 +306,16 @@ mod tests {
         let failed = |node: &str| format!("Pods: [ a ] consuming PVC: data in namespace: shop{FAILED}{node}");
         let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z");
         for (failure, recovery, expected) in [
-            (event("own", &failed("n"), early), None, Some("n")),
-            (event("own", &failed("n"), early), Some(event("own", "Node: n recovered", late)), None),
+            (event(&failed("n"), early), None, Some("n")),
+            (event(&failed("n"), early), Some(event("Node: n recovered", late)), None),
             // It has failed again since, or another one is back.
-            (event("own", &failed("n"), late), Some(event("own", "Node: n recovered", early)), Some("n")),
-            (event("own", &failed("n"), early), Some(event("own", "Node: m recovered", late)), Some("n")),
-            (event("own", &failed("n"), early), Some(event("other", "Node: n recovered", late)), Some("n")),
-            (event("other", &failed("n"), early), None, None),
-            (event("own", "the node has failed", early), None, None),
+            (event(&failed("n"), late), Some(event("Node: n recovered", early)), Some("n")),
+            (event(&failed("n"), early), Some(event("Node: m recovered", late)), Some("n")),
+            (event("the node has failed", early), None, None),
         ] {
-            let told = format!("{} {:?}", failure.message, recovery.as_ref().map(|it| &it.message));
-            let earlier = earlier(vec![failure], recovery.as_slice(), "own");
-            assert_eq!(earlier.first().map(|it| it.node.as_str()), expected, "{told}");
+            let events = OlderEvents { wrong: vec![failure], ended: recovery.into_iter().collect() };
+            let shown = format!("{events:?}");
+            assert_eq!(earlier(events).first().map(|it| it.node.as_str()), expected, "{shown}");
         }
     }
 }

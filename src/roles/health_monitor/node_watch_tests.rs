@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1 as core;
 use serde_json::json;
 
 use crate::roles::kit::served::Served;
-use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::Matching;
+use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::{self, PatchBody};
 use crate::sandbox::driver::Profile;
 
 use super::tests::{SECOND, bind, events, scene, serve};
@@ -117,6 +119,13 @@ async fn h23_a_node_that_is_deleted_has_failed_at_once_and_one_that_is_back_soon
     world.until("it is told", |world| events(world) == ["NodeFailed c0"]).await;
     tokio::time::sleep(600 * SECOND).await;
     assert_eq!(events(&world).len(), 1);
+    // The next leader cannot read at first that it was told, and the node is ready again before it can.
+    world.kill();
+    world.until("it is dead", |world| !world.is_serving()).await;
+    let lists = Matching::any().verb("list").resource("events");
+    let refused = api::faults::Action::Refuse(Rejection::too_many_requests(1));
+    world.testbed.api.faults().add(api::faults::Fault::on(lists, refused).times(4));
+    serve(&world);
     node(&world, "n1");
     ready(&world, "n1", "True");
     world.until("its end is told", |world| events(world) == ["NodeFailed c0", "NodeRecovered c0"]).await;

@@ -6,23 +6,22 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tokio::time::{sleep, sleep_until};
-use tracing::{info, info_span, warn};
+use tracing::{info, info_span};
 
 use crate::cluster::{BY_CLAIM, Cache, Change, ObjectName, Origin, PersistentVolume, PersistentVolumeClaim, ToldEvent};
 use crate::diagnostics::{Age, Fact};
-use crate::election::Term;
-use crate::process::ErrorChain;
+use crate::election::{Term, TermOver};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::{Controllers, Store, TermScope, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
 
 use super::config::{HealthMonitorSection, Report};
 use super::context::Context;
-use super::node_watch::{self, NodeCaches, NodeWatch};
+use super::node_watch::{NodeCaches, NodeWatch};
+use super::older_events::{self, OlderEvents, PAUSE};
 use super::pass::{pass, shared_passes};
 use super::reconcile::Volumes;
 use super::source::Source;
-use super::view::Reported;
 use super::{NAME, names};
 
 /// How often it is looked whether a round has come to its end.
@@ -60,13 +59,7 @@ impl HealthMonitor {
             volumes,
             claims,
         ));
-        let Ok(unread) = term.unless_over(read_events(&cx)).await else { return Ok(()) };
-        let earlier = async { if self.nodes.is_some() { node_watch::read_events(&cx).await } else { Ok(Vec::new()) } };
-        let Ok(earlier) = term.unless_over(earlier).await else { return Ok(()) };
-        let (earlier, unread) = match earlier {
-            Ok(earlier) => (earlier, unread),
-            Err(why) => (Vec::new(), Some(why)),
-        };
+        let Ok(Ok(is_read)) = term.unless_over(read_events(&cx)).await else { return Ok(()) };
         match cx.source() {
             Ok(source) => info!(method = source.method(), "monitoring the health of volumes"),
             Err(why) => info!(%why, "the health of volumes is not monitored"),
@@ -84,8 +77,11 @@ impl HealthMonitor {
         follow(&cx, &queue, &mut controllers);
         let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
         controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
-        let nodes = self.nodes.as_ref().map(|nodes| NodeWatch::begin(&cx, nodes, earlier, &mut controllers));
-        show(role, &cx, (unread, nodes), &mut controllers);
+        if !is_read {
+            controllers.task("older Events", read_events_again(Arc::clone(&cx)));
+        }
+        let nodes = self.nodes.as_ref().map(|nodes| NodeWatch::begin(&cx, nodes, &mut controllers));
+        show(role, &cx, nodes, &mut controllers);
         let served = controllers.serve().await;
         cx.memory.end();
         cx.gauges.end();
@@ -93,39 +89,41 @@ impl HealthMonitor {
     }
 }
 
-/// Reads once what the last leader has reported in Events, so that this one does not repeat it, and reports its end (spec C4). Returns why
-/// that could not be read.
-async fn read_events(cx: &Context) -> Option<String> {
+/// Reads what the last leader has reported in Events, so that this one does not repeat it, and reports its end (spec C4). Returns whether
+/// that could be read.
+async fn read_events(cx: &Context) -> Result<bool, TermOver> {
     if cx.section.report == Report::Status {
-        return None;
+        return Ok(true);
     }
-    let list = |reason: &'static str| {
-        cx.scope.in_task(async move |api| api.find::<ToldEvent>(&format!("reason={reason}")).await)
+    let reasons = [names::ABNORMAL, names::NORMAL];
+    let Some(OlderEvents { mut wrong, ended }) = older_events::read(cx, "the health of volumes", reasons).await? else {
+        return Ok(false);
     };
-    let (Ok(abnormal), Ok(normal)) = (list(names::ABNORMAL).await, list(names::NORMAL).await) else { return None };
-    let (abnormal, normal) = match abnormal.and_then(|abnormal| Ok((abnormal, normal?))) {
-        Ok(events) => events,
-        Err(error) => {
-            let error = ErrorChain(&error).to_string();
-            warn!(error, "cannot read the Events about the health of volumes: some may be repeated");
-            return Some(error);
-        }
-    };
-    let own = names::event_source(&cx.scope.driver_name);
-    let mut abnormal: Vec<_> = abnormal.into_iter().filter(|event| event.component == own).collect();
-    abnormal.sort_by_key(|event| event.last);
-    for event in abnormal {
+    wrong.sort_by_key(|event| std::cmp::Reverse(event.last));
+    for event in wrong {
         let uid = event.about.uid.as_str();
-        let is_over = |it: &ToldEvent| it.component == own && it.about.uid == event.about.uid && it.last >= event.last;
+        let is_over = |it: &ToldEvent| it.about.uid == event.about.uid && it.last >= event.last;
         let volumes = cx.volumes.find(BY_CLAIM, uid);
-        for handle in volumes.iter().filter(|_| !normal.iter().any(is_over)).filter_map(|it| cx.handle(it)) {
-            // It is repeated an hour from now: other clocks are not compared with this one.
-            let abnormal = Some((event.message.clone(), cx.scope.clock.now()));
-            let reported = Reported { abnormal, ..Reported::default() };
-            cx.memory.change(&handle, |memory| memory.reported.insert(uid.to_owned(), reported));
+        for handle in volumes.iter().filter(|_| !ended.iter().any(is_over)).filter_map(|it| cx.handle(it)) {
+            // It is repeated an hour from now: other clocks are not compared with this one. What this term has reported is newer.
+            let abnormal = (event.message.clone(), cx.scope.clock.now());
+            cx.memory.change(&handle, |memory| {
+                memory.reported.entry(uid.to_owned()).or_default().abnormal.get_or_insert(abnormal);
+            });
         }
     }
-    None
+    Ok(true)
+}
+
+/// Reads older Events again until the API server has answered.
+async fn read_events_again(cx: Arc<Context>) {
+    loop {
+        sleep(PAUSE).await;
+        if matches!(read_events(&cx).await, Ok(true) | Err(TermOver)) {
+            // The end of a task counts as a failure.
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// Asks for volumes that are bound from now on, and forgets those that are gone.
@@ -221,12 +219,7 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
 }
 
 /// The role's part of the status page.
-fn show(
-    role: &RoleContext,
-    cx: &Arc<Context>,
-    (unread, nodes): (Option<String>, Option<Arc<NodeWatch>>),
-    controllers: &mut Controllers,
-) {
+fn show(role: &RoleContext, cx: &Arc<Context>, nodes: Option<Arc<NodeWatch>>, controllers: &mut Controllers) {
     let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let facts = {
         let cx = Arc::clone(cx);
@@ -242,7 +235,8 @@ fn show(
                 Some(why) => fact("failed nodes", format!("not known: {why}")),
                 None => fact("failed nodes", nodes.failed().to_string()),
             });
-            let unread = unread.iter().map(|error| fact("cannot read older Events", error.clone()));
+            let unread = cx.unread().into_iter();
+            let unread = unread.map(|(subject, error)| fact("cannot read older Events", format!("{subject}: {error}")));
             let facts = [source, fact("not healthy", format!("{abnormal} volumes"))];
             facts.into_iter().chain(last).chain(nodes).chain(unread).collect::<Vec<_>>()
         }

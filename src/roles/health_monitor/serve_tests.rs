@@ -13,7 +13,9 @@ use crate::roles::Wiring;
 use crate::roles::health_monitor::REGISTRATION;
 use crate::roles::kit::fixtures::merged;
 use crate::roles::kit::served::Served;
-use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::Matching;
+use crate::sandbox::api::pure::rejection::Rejection;
+use crate::sandbox::api::{self, PatchBody};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
 use super::*;
@@ -262,6 +264,34 @@ async fn h16_h25_a_server_that_drops_the_field_gets_events_and_one_try_an_hour()
     assert_eq!(writes(&world), 3);
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(writes(&world), 4, "one try an hour");
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn h25_events_that_a_new_leader_cannot_read_at_first_are_read_again_and_it_reports_the_end() {
+    let world = scene_of_old(asked(), json!({}), 2).await;
+    world.testbed.driver.set_health("v0", [SLOW]);
+    serve(&world);
+    world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
+    world.kill();
+    world.until("it is dead", |world| !world.is_serving()).await;
+    // Another program says so of the other claim, and the volume is repaired while no leader looks.
+    let claim: core::PersistentVolumeClaim = world.testbed.api.get("default", "c1").unwrap();
+    let theirs = json!({ "apiVersion": "v1", "kind": "Event", "metadata": { "name": "theirs", "namespace": "default" },
+        "involvedObject": { "kind": "PersistentVolumeClaim", "namespace": "default", "name": "c1", "uid": claim.metadata.uid },
+        "reason": "VolumeConditionAbnormal", "message": "slow", "source": { "component": "another" } });
+    world.testbed.api.create_value(theirs).unwrap();
+    world.testbed.driver.set_health("v0", []);
+    let lists = Matching::any().verb("list").resource("events");
+    let refused = api::faults::Action::Refuse(Rejection::too_many_requests(1));
+    world.testbed.api.faults().add(api::faults::Fault::on(lists, refused).times(2));
+    serve(&world);
+    tokio::time::sleep(2 * ROUND).await;
+    assert_eq!(events(&world).len(), 2, "it does not know what was reported");
+    world.until("its end is told", |world| events(world).len() == 3).await;
+    assert_eq!(events(&world)[2], "VolumeConditionNormal c0");
+    tokio::time::sleep(4 * ROUND).await;
+    assert_eq!(events(&world).len(), 3, "nothing is said of what another program has reported");
     world.testbed.tear_down().await;
 }
 
