@@ -263,7 +263,7 @@ impl StatusSource {
             term_age: state.since.filter(|_| serving).map(ago),
             restarts: state.restarts,
             last_error: election.and_then(|election| election.last_error).or(failed),
-            // The role itself tells them, while it serves.
+            // The role itself shows them while it serves.
             failure: None,
             facts: Vec::new(),
         }

@@ -97,7 +97,7 @@ pub struct OrphansReport {
     pub pod: String,
     /// The orphans.
     pub orphans: TableReport,
-    /// How many there are, or why that is not told, for each kind.
+    /// How many there are of each kind, or why that is not known.
     pub facts: Vec<Fact>,
 }
 

@@ -78,7 +78,7 @@ pub struct Driver {
     pub snapshots: SnapshotLocks,
     /// Where volumes were last seen attached. Shared by all generations.
     pub listings: VolumeListings,
-    /// The passes over its volumes, of which one is made at a time. Shared by all generations.
+    /// The passes over `ListVolumes`. One is made at a time. Shared by all generations.
     pub passes: VolumePasses,
     vendor_version: Mutex<String>,
 }

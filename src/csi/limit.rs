@@ -8,11 +8,11 @@
 //! - There is no limit until the driver refuses calls or does not answer in time: a driver that does neither notices nothing.
 //! - A limit is judged by rounds: as many answers as there may be calls, to calls that began under it. A round is heavy if a tenth of
 //!   its calls were refused or not answered in time.
-//! - After a heavy round the limit is halved, until there is none any more; from there it grows by half of what lies between it and the
-//!   level that was too high. Near that level it is held, and the level is tried again from time to time.
-//! - What is refused although one call is made at a time has nothing to do with load (a quota is used up, a node has all the volumes
-//!   that it may have): then there is no limit, and refusals mean nothing for a while, which doubles each time.
-//! - It does not grow to where the slowest answer could miss its deadline, as far as the last two levels tell.
+//! - After a heavy round the limit is halved, until a round is not heavy. Then it grows towards the level that was too high, each time by
+//!   half of the distance. Near that level it is held, and the level is tried again from time to time.
+//! - If the driver refuses calls that are made one at a time, load is not the cause (a quota is used up, a node has as many volumes as it
+//!   may have). Then there is no limit, and refusals are ignored for a while, which doubles each time.
+//! - The limit does not grow to a level at which the slowest answer would miss its deadline. The last two levels predict how slow it is.
 
 use std::time::Duration;
 
@@ -96,12 +96,12 @@ enum Phase {
     Descending { ceiling: u32 },
     /// Grows from a level that is known to do towards `ceiling`, which was too high. `step`: by how much, beyond all that was tried.
     Growing { known: Level, ceiling: Option<u32>, step: u32, noise: f64 },
-    /// Held near `ceiling`. What is refused meanwhile is not refused for the load.
+    /// Held near `ceiling`. What the driver refuses meanwhile has another cause than load.
     Holding { known: Level, ceiling: u32, since: Instant, rounds: u32, calls: u32, refused: u32 },
 }
 
-/// A level, and the share of its deadline that the slowest answer took there; and by how much that grew with each further call, if a
-/// lower level tells.
+/// A level, and the share of its deadline that the slowest answer took there; and by how much that grew with each further call, if it
+/// was measured at a lower level, too.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Level {
     at: u32,

@@ -1,5 +1,5 @@
-//! Lets no more calls of an RPC to the driver at once than its [`Limit`] says. The others wait in their order; no deadline runs
-//! meanwhile.
+//! Lets no more calls of an RPC to the driver at once than its [`Limit`] says. The other calls wait in their order; their deadlines begin
+//! when they are sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

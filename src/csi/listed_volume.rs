@@ -15,7 +15,7 @@ pub struct ListedVolume {
     pub on: PublishedOn,
     /// How it is, by a driver before CSI 1.13. `None`: nothing is known.
     pub condition: Option<VolumeCondition>,
-    /// Its name, if the driver tells one.
+    /// Its name, if the driver reports one.
     pub name: Option<String>,
     /// Its size in bytes, if the driver knows it.
     pub bytes: Option<u64>,
@@ -37,7 +37,7 @@ impl ListedVolume {
     }
 }
 
-/// A size in bytes as drivers tell it. 0 stands for one that the driver does not know. A negative one is no size.
+/// A size in bytes as drivers report it. 0 stands for one that the driver does not know. A negative one is no size.
 pub fn known_bytes(bytes: i64) -> Option<u64> {
     u64::try_from(bytes).ok().filter(|bytes| *bytes > 0)
 }

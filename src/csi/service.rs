@@ -90,7 +90,7 @@ impl Csi {
         Dialer::new(self.dial.clone(), Arc::clone(&self.caller))
     }
 
-    /// The RPCs of which fewer calls may be in flight at once than the configuration allows, or whose calls wait.
+    /// The RPCs that are limited to fewer calls in flight than the configuration allows, and those with calls that wait.
     pub fn calls(&self) -> Vec<CallActivity> {
         self.caller.activity()
     }

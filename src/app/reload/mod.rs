@@ -114,7 +114,7 @@ impl Configuration {
         let file = Some(File { name: self.name(), text });
         let sources = Sources { base: None, file, environment: self.variables.clone(), flags: self.flags.clone() };
         let loaded = config::load(&sources, &sections())?;
-        // A daemon that shares its process is told where it runs.
+        // The caller says where a daemon runs that shares its process.
         if matches!(self.source, Source::Told(_)) { Ok(loaded) } else { loaded.to_run_here() }
     }
 }

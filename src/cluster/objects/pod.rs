@@ -1,4 +1,4 @@
-//! Pods, of which only the claims that they use matter, and where they do. Pure.
+//! Pods: the claims that they use, and the nodes that they run on. Nothing else of them is kept. Pure.
 
 use serde::Deserialize;
 use smol_str::{SmolStr, format_smolstr};

@@ -16,7 +16,7 @@ const REASON_LIMIT: usize = 256;
 const MOST: usize = 16;
 /// The reason of a condition that has none: the API demands one.
 const UNSPECIFIED: &str = "Unspecified";
-/// What is told of a driver that says no more than that something is wrong.
+/// The text for a fault that the driver reports without a message.
 const WORDLESS: &str = "the driver reports an abnormal volume condition without a message";
 
 /// What a driver's answer says of a volume. No answer is no condition.
@@ -50,11 +50,11 @@ impl Condition {
     }
 
     /// Of an answer of a driver before.
-    pub fn of_condition(told: &VolumeCondition) -> Self {
-        if !told.abnormal {
+    pub fn of_condition(condition: &VolumeCondition) -> Self {
+        if !condition.abnormal {
             return Self::Normal;
         }
-        let text = if told.message.is_empty() { WORDLESS } else { &told.message };
+        let text = if condition.message.is_empty() { WORDLESS } else { &condition.message };
         Self::Abnormal(Abnormal { text: truncate_message(text, MESSAGE_LIMIT).into_owned(), ..Abnormal::default() })
     }
 
@@ -122,11 +122,11 @@ fn in_words(kind: &HealthCondition) -> String {
     format!("{} ({}){colon}{}", kind.status, kind.reason, kind.message)
 }
 
-/// A reason that the API takes: a letter, then letters, digits and `_,:`, and none of the last two at its end. Theirs sends any, and is
-/// refused for ever.
-fn reason(told: &str) -> String {
+/// A reason that the API accepts: a letter, then letters, digits and `_,:`, and none of the last two at its end. Theirs sends any, and the
+/// API refuses it for ever.
+fn reason(sent: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_,:".contains(c);
-    let mut reason: String = told.chars().map(|c| if fits(c) { c } else { '_' }).collect();
+    let mut reason: String = sent.chars().map(|c| if fits(c) { c } else { '_' }).collect();
     if reason.is_empty() {
         return UNSPECIFIED.to_owned();
     }

@@ -49,7 +49,7 @@ pub struct HealthMonitorSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Report {
-    /// In the status of the claim if the API server stores that and the driver tells the kind of the fault; otherwise as Events.
+    /// In the status of the claim if the API server stores that and the driver reports the kind of the fault; otherwise as Events.
     Auto,
     /// In the status of the claim alone.
     Status,

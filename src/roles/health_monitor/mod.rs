@@ -1,5 +1,5 @@
-//! Asks the driver how its volumes are, and tells the owners of their claims: what external-health-monitor does, in both generations of
-//! CSI, and what it should have done (node-and-health spec C1 to C7).
+//! Asks the driver for the health of its volumes, and reports it on their claims: what external-health-monitor does, in both generations
+//! of CSI, and what it should have done (node-and-health spec C1 to C7).
 //!
 //! ```text
 //! rounds ──┬─ a list of what is not healthy ──> pass ──┐        (CSI 1.13)
@@ -12,7 +12,7 @@
 //! - A key is the driver's id of a volume: one question, whatever the number of its claims.
 //! - Only an answer of the driver makes a volume healthy again, and only one that came after the last bad news. Errors, absences and
 //!   kinds of faults that are not known never do (I1).
-//! - The claim's status, or an Event, holds what was told. The term's memory may be lost: then the driver is asked once more.
+//! - The claim's status, or an Event, holds what was reported. If the term's memory is lost, the role asks the driver once more.
 //! - Lease, Events and metrics have the names of external-health-monitor, so that either can take over from the other.
 
 pub mod condition;

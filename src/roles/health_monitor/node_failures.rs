@@ -147,8 +147,8 @@ mod tests {
 
     const AFTER: Duration = Duration::from_secs(300);
 
-    /// What happens to the node at a second, and what is told then: `-` of its failure, `+` of its end, each for claim `c` only if it was
-    /// not told before, and `.` nothing.
+    /// What happens to the node at a second, and what is reported then: `-` its failure, `+` its end, each on claim `c` only if it was not
+    /// reported before, and `.` nothing.
     fn told(seen: &[(u64, Seen)]) -> String {
         let begun = Clock::system().now();
         let (mut failures, mut told) = (NodeFailures::default(), String::new());
@@ -179,7 +179,7 @@ mod tests {
     fn h23_a_failure_is_told_once_when_it_has_lasted_and_its_end_if_it_was_told() {
         use Seen::{Deleted, NotReady, Ready};
         for (seen, expected) in [
-            // A short absence is told to nobody, and the time begins anew.
+            // A short absence is not reported, and the time begins anew.
             (&[(0, NotReady), (299, Ready), (300, NotReady), (599, NotReady), (600, NotReady)][..], "....-"),
             (&[(0, NotReady), (300, NotReady), (9000, NotReady), (9001, Ready), (9002, Ready)], ".-.+."),
             // The next failure is another one.
@@ -201,7 +201,7 @@ mod tests {
             failures.was_reported("n", "uid".to_owned(), claim(), now);
             failures.observe("n", seen, now, AFTER);
             assert_eq!(tell(&mut failures, now), expected, "{seen:?}");
-            // It has failed, so another claim is told at once.
+            // It has failed, so that is reported at once on another claim.
             assert_eq!(failures.report("n", "other", &claim()), seen != Seen::Ready);
         }
     }

@@ -72,7 +72,7 @@ pub(super) async fn shared_passes(cx: &Context, wake: impl Fn(String, Cause)) ->
             Ok(listing) => {
                 cx.probed(source, pass.started, "OK", None);
                 let wake = |handle: String, cause: Cause| {
-                    // Nobody can be asked for what the list does not say.
+                    // Without a question the driver cannot be asked for what the list lacks.
                     if cause != Cause::Resync || question.is_some() {
                         wake(handle, cause);
                     }
@@ -102,7 +102,7 @@ fn entries(page: ControllerListVolumeHealthResponse) -> Page<Vec<VolumeHealthEnt
     }
 }
 
-/// The conditions that `ListVolumes` has told. Of a volume without one nothing is known.
+/// The conditions in the entries of `ListVolumes`. An entry without one says nothing about the health of its volume.
 fn conditions(listing: &Listing<ListedVolume>) -> impl Iterator<Item = (String, Condition)> {
     let conditions = listing.entries().iter().filter_map(|(id, volume)| Some((id, volume.condition.as_ref()?)));
     conditions.map(|(id, condition)| (id.clone(), Condition::of_condition(condition)))

@@ -175,6 +175,6 @@ fn of_health(handle: &str, answer: ControllerGetVolumeHealthResponse) -> Found {
 
 /// What an answer of a driver before says.
 fn of_volume(answer: ControllerGetVolumeResponse) -> Found {
-    let told = answer.status.and_then(|status| status.volume_condition);
-    told.map_or(Found::Nothing, |told| Found::Condition(Condition::of_condition(&told)))
+    let condition = answer.status.and_then(|status| status.volume_condition);
+    condition.map_or(Found::Nothing, |condition| Found::Condition(Condition::of_condition(&condition)))
 }

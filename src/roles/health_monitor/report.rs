@@ -33,8 +33,8 @@ fn tell_news(view: &View, News { claim, what }: &News) -> Vec<Telling> {
             let note =
                 format!("The CSI driver reported volume health conditions of a type unknown to this monitor: {listed}");
             let count = |kind: &i32| Telling::Count(&metrics::UNKNOWN_CONDITIONS, vec![("status", kind.to_string())]);
-            let told = [event(EventKind::Warning, names::UNKNOWN, note)];
-            told.into_iter().chain(kinds.iter().map(count)).collect()
+            let event = event(EventKind::Warning, names::UNKNOWN, note);
+            std::iter::once(event).chain(kinds.iter().map(count)).collect()
         }
         What::Missing => {
             let note = format!("the CSI driver does not know the volume {:?}", view.handle);

@@ -16,11 +16,11 @@ pub(super) fn rules(section: &HealthMonitorSection) -> Vec<Rule> {
         rules.push(Rule::cluster("", "persistentvolumeclaims/status", &["patch"], why));
     }
     if section.report != Report::Status {
-        let why = "read once in a term what Events have told of the health of volumes";
+        let why = "read what Events of earlier terms have reported of the health of volumes";
         rules.push(Rule::cluster("", "events", &["list"], why));
     }
     if section.node_watch {
-        let why = "read once in a term which failures of nodes Events have told";
+        let why = "read which failures of nodes Events of earlier terms have reported";
         rules.push(Rule::cluster("", "events", &["list"], why));
     }
     rules

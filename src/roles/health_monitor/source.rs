@@ -2,7 +2,7 @@
 
 use crate::csi::Capabilities;
 
-/// The call that tells of volumes' health. A driver speaks one of two generations; the newer comes first.
+/// The call that returns the health of volumes. A driver implements one of two generations of CSI; the newer one is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// CSI 1.13: a list of the volumes that are not healthy. What leaves it is asked for by [`Question::Health`].
@@ -23,7 +23,7 @@ pub enum Question {
     Condition,
 }
 
-/// Why nobody is asked.
+/// Why the driver is not asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Idle {
     /// Without the question, a volume that leaves the list could never be called healthy. Theirs ends its process.
@@ -75,7 +75,7 @@ impl Source {
         }
     }
 
-    /// Whether it tells of all volumes at once.
+    /// Whether one answer is about all volumes.
     pub fn is_list(self) -> bool {
         matches!(self, Self::List | Self::Listing(_))
     }

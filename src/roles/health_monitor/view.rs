@@ -36,7 +36,8 @@ pub struct View {
     pub at: Instant,
 }
 
-/// What the term remembers of a volume, by its handle. If it is lost, the driver is asked again, and claims and Events say what was told.
+/// What the term remembers of a volume, by its handle. If it is lost, the role asks the driver again; claims and Events say what was
+/// reported.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
     /// The driver's last answer in a list, until an attempt has used it. It is later than what the attempt knows.
