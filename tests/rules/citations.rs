@@ -46,6 +46,7 @@ const UNNAMED: &[(&str, &[&str])] = &[
     // A folder of Rust is not spelled as the role is.
     ("src/roles/health_monitor/", &["node-and-health"]),
     ("tests/simulation/changes/", &["resizer"]),
+    ("tests/simulation/health/", &["node-and-health"]),
     ("tests/simulation/snapshots/", &["snapshotter"]),
     ("tests/simulation/", &["attacher", "provisioner"]),
 ];

@@ -236,6 +236,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(102, "the demo driver tells the health of its volumes, which turn unhealthy and back"),
             Growth(63, "the API stores the health of claims by the rules of 1.37, if it is told to"),
             Growth(10, "the demo driver refuses what it has not room for"),
+            Growth(3, "an answer of the demo driver about one volume may lack its status"),
         ],
     ),
     (

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of
-//! snapshots that are created and deleted. `stage` and `smaller` are what these two share.
+//! snapshots that are created and deleted; `health` is a third, of volumes that become unhealthy and heal. `stage` and `smaller`
+//! are what these share.
 //!
 //! `crash` is another kind of play on the same ground: the daemon dies at every exchange.
 //!
@@ -38,6 +39,7 @@ mod drawn;
 mod ending;
 mod errands;
 mod happening;
+mod health;
 mod invariants;
 mod inventory;
 mod journal;

@@ -189,7 +189,7 @@ pub enum Lie {
     OmitNodes,
     /// `ListVolumes` begins with an entry that has no volume.
     EntryWithoutVolume,
-    /// `ListVolumes` leaves out each entry's status.
+    /// `ListVolumes` leaves out each entry's status, `ControllerGetVolume` the volume's.
     EntryWithoutStatus,
     /// `ListVolumes` has each entry twice, the second time published nowhere.
     DuplicateEntries,

@@ -36,8 +36,15 @@ pub(super) trait Answer: Send + 'static {
 impl Answer for DeleteVolumeResponse {}
 impl Answer for ControllerUnpublishVolumeResponse {}
 impl Answer for DeleteSnapshotResponse {}
-impl Answer for ControllerGetVolumeResponse {}
 impl Answer for ControllerModifyVolumeResponse {}
+
+impl Answer for ControllerGetVolumeResponse {
+    fn distort(&mut self, lie: &Lie) {
+        if *lie == Lie::EntryWithoutStatus {
+            self.status = None;
+        }
+    }
+}
 
 impl Answer for ControllerExpandVolumeResponse {
     fn distort(&mut self, lie: &Lie) {
