@@ -52,8 +52,16 @@ const UNNAMED: &[(&str, &[&str])] = &[
 ];
 
 /// The files whose tables name tests in their last column, and how many at least.
-const PROVEN_TABLES: &[(&str, usize)] =
-    &[("docs/spec/remembered.md", 31), ("docs/spec/writes.md", 15), ("docs/spec/values.md", 15)];
+const PROVEN_TABLES: &[(&str, usize)] = &[
+    ("docs/spec/newest.md", 90),
+    ("docs/spec/remembered.md", 31),
+    ("docs/spec/writes.md", 15),
+    ("docs/spec/values.md", 15),
+];
+
+/// How many rows `docs/spec/newest.md` has for each letter, in its order.
+const NEWEST: &[(char, u32)] =
+    &[('A', 3), ('P', 14), ('Z', 7), ('S', 21), ('L', 1), ('R', 1), ('H', 3), ('U', 3), ('M', 1), ('C', 6), ('K', 10)];
 
 /// What is searched for citations, and in which files of it.
 const SEARCHED: &[&str] =
@@ -322,6 +330,27 @@ fn each_test_that_the_tables_of_all_roles_name_exists() {
         assert!(missing.is_empty(), "{file} names no tests: {missing:#?}");
         assert!(named.len() >= *fewest, "{file}: only {} tests are named: the search is broken", named.len());
     }
+}
+
+#[test]
+fn each_change_of_the_newest_releases_has_a_test_or_a_row_of_the_features() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let (newest, features) = (read("docs/spec/newest.md"), read("docs/features.md"));
+    let features: BTreeSet<&str> =
+        features.lines().filter_map(|it| it.strip_prefix("| ")?.split(" |").next()).collect();
+    let mut rows = Vec::new();
+    for line in newest.lines().filter(|line| line.starts_with("| N-")) {
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let [row, _, _, proof] = cells[..] else { panic!("{line} has other columns") };
+        let is_answered = proof.strip_prefix("features: ").is_some_and(|row| features.contains(row));
+        assert!(
+            proof.starts_with('`') || is_answered,
+            "{row} has neither a test nor a row of docs/features.md: {proof}"
+        );
+        rows.push(row.to_owned());
+    }
+    let all = NEWEST.iter().flat_map(|(letter, last)| (1..=*last).map(move |number| format!("N-{letter}{number}")));
+    assert_eq!(rows, all.collect::<Vec<_>>());
 }
 
 #[test]
