@@ -123,13 +123,13 @@ impl Context {
     }
 
     /// Notes whether the older Events about a subject could be read, or why not. Returns whether that is news.
-    pub fn note_unread(&self, subject: &'static str, error: Option<String>) -> bool {
+    pub fn note_unread(&self, subject: &'static str, error: Option<&str>) -> bool {
         let mut state = self.state();
-        let before = match &error {
-            Some(error) => state.unread.insert(subject, error.clone()),
+        let before = match error {
+            Some(error) => state.unread.insert(subject, error.to_owned()),
             None => state.unread.remove(subject),
         };
-        before != error
+        before.as_deref() != error
     }
 
     /// Why older Events cannot be read, by what they are about.

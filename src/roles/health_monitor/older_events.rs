@@ -37,7 +37,7 @@ pub(super) async fn read(
     let (wrong, ended) = (list(wrong).await?, list(ended).await?);
     let read = wrong.and_then(|wrong| Ok(OlderEvents { wrong, ended: ended? }));
     let error = read.as_ref().err().map(|error| ErrorChain(error).to_string());
-    if cx.note_unread(subject, error.clone())
+    if cx.note_unread(subject, error.as_deref())
         && let Some(error) = error
     {
         warn!(error, "cannot read the Events about {subject}: some may be repeated; trying again");
