@@ -1,15 +1,15 @@
-//! The health of thousands of volumes: what a pass costs the driver and the API.
+//! The health of thousands of volumes: what a pass costs the driver and the API, and what the role watches.
 
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::driver::Method::{
     self, ControllerGetVolumeHealth as GET, ControllerListVolumeHealth as LIST,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::orphans::MINUTE;
-use super::{api, writes};
+use super::{api, user, writes};
 use crate::monitoring::{DEGRADED, monitor};
 use crate::objects::{self, merge};
 use crate::world::World;
@@ -67,4 +67,29 @@ async fn volumes_that_are_not_healthy_cost_a_write_each_and_the_others_nothing()
     sleep(10 * MINUTE).await;
     assert_eq!((calls(LIST), calls(GET), kinds("patch")), (5, HEALED, HEALED));
     daemon.stop().await.unwrap();
+}
+
+/// The kinds that a daemon watches with this health monitor beside the other roles of a controller, each as often as it is watched. Each
+/// role with a Lease watches that, too.
+async fn watched(monitor: &Value) -> Vec<&'static str> {
+    let world = World::keeping_health(|profile| *profile = profile.clone().with_volume_health()).await;
+    let roles = json!({ "provisioner": {}, "resizer": {}, "healthMonitor": monitor });
+    let daemon = world.daemon(json!({ "roles": roles })).await;
+    sleep(MINUTE).await;
+    let user = user(&world);
+    let watches = api(&world).audit().matching(|it| it.user == user && it.verb == "watch" && it.resource != "leases");
+    daemon.stop().await.unwrap();
+    let mut kinds: Vec<_> = watches.iter().map(|it| it.resource).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+#[tokio::test]
+async fn beside_the_other_roles_the_health_monitor_watches_nothing_more_but_nodes_and_pods_if_it_is_to() {
+    let without = watched(&Value::Null).await;
+    assert!(without.contains(&"persistentvolumes") && without.contains(&"persistentvolumeclaims"), "{without:?}");
+    assert_eq!(watched(&json!({})).await, without);
+    let mut more = [without, vec!["nodes", "pods"]].concat();
+    more.sort_unstable();
+    assert_eq!(watched(&json!({ "nodeWatch": true })).await, more);
 }
