@@ -295,7 +295,8 @@ impl Checks {
         let Some((applied, ill)) = live.applied.filter(|_| call.outcome == Outcome::Ok) else { return };
         let is_list = LISTS.contains(&live.method);
         let is_late = call.deadline.is_some_and(|deadline| ended + GRACE > deadline);
-        let is_sure = !is_late && !(is_list && self.is_paged) && !self.is_cut(live.started, ended + GRACE);
+        let is_part = is_list && self.is_paged;
+        let is_sure = !(is_late || is_part || self.is_cut(live.started, ended + GRACE));
         for handle in super::objects::HANDLES {
             let is_about = live.volume.as_deref().is_none_or(|volume| volume == handle);
             let ill = ill.get(handle).copied();

@@ -145,9 +145,9 @@ impl Play {
             0 => {
                 let conditions = json!([{ "status": "DataLoss", "reason": "Theirs", "message": mark }]);
                 let theirs = json!({ "healthConditions": conditions, "lastTransitionTime": time });
-                self.change_status(CLAIMS, &name, json!({ "healthStatus": theirs }));
+                self.change_status(CLAIMS, &name, &json!({ "healthStatus": theirs }));
             }
-            1 => self.change_status(CLAIMS, &name, json!({ "healthStatus": null })),
+            1 => self.change_status(CLAIMS, &name, &json!({ "healthStatus": null })),
             _ => {
                 let body = PatchBody::Merge(json!({ "metadata": { "labels": { "example.com/l": mark } } }));
                 let _ = self.stage.testbed.api.patch_object(kind(CLAIMS), "default", &name, body, false);

@@ -99,8 +99,8 @@ impl Mutant {
         match self {
             Self::Forgiving => of_patches(Action::Smear(json!({ "status": { "healthStatus": null } }))),
             Self::Twins => {
-                let slow = driver::Action::Delay(Duration::from_millis(800));
-                testbed.driver.inject(driver::Fault::on(Method::ControllerGetVolumeHealth, slow));
+                let delay = driver::Action::Delay(Duration::from_millis(800));
+                testbed.driver.inject(driver::Fault::on(Method::ControllerGetVolumeHealth, delay));
             }
             Self::Greedy => show(VOLUMES, json!({ "spec": { "csi": { "driver": DRIVER } } })),
             Self::Forgetful => show(CLAIMS, json!({ "status": { "healthStatus": null } })),

@@ -183,7 +183,7 @@ impl Play {
     pub(super) fn create_claim(&self, name: &str) {
         // It is there already, perhaps.
         let _ = self.stage.testbed.api.create_value(claim(name));
-        self.change_status(CLAIMS, &claim_name(name), json!({ "phase": "Bound" }));
+        self.change_status(CLAIMS, &claim_name(name), &json!({ "phase": "Bound" }));
     }
 
     /// The volume of a claim names the claim that is there.
@@ -196,10 +196,10 @@ impl Play {
             let name = volume_name(name);
             self.stage.testbed.api.patch_object(kind(VOLUMES), "", &name, of_claim, false).unwrap();
         }
-        self.change_status(VOLUMES, &volume_name(name), json!({ "phase": "Bound" }));
+        self.change_status(VOLUMES, &volume_name(name), &json!({ "phase": "Bound" }));
     }
 
-    pub(super) fn change_status(&self, plural: &str, name: &str, status: Value) {
+    pub(super) fn change_status(&self, plural: &str, name: &str, status: &Value) {
         let namespace = if plural == CLAIMS { "default" } else { "" };
         let body = PatchBody::Merge(json!({ "status": status }));
         // It may be gone.
@@ -218,11 +218,12 @@ impl Play {
     }
 
     pub(super) async fn start_all(&mut self) {
-        for index in 0..self.stage.daemons.len() {
+        let count = self.stage.daemons.len();
+        for (index, own) in DAEMONS.into_iter().enumerate().take(count) {
             if self.stage.is_away(index) {
                 let sound = self.setting.config();
                 let config = self.mutant.map_or_else(|| sound.clone(), |mutant| mutant.of_config(&sound, index));
-                let name = self.mutant.map_or(DAEMONS[index], |mutant| mutant.host(index));
+                let name = self.mutant.map_or(own, |mutant| mutant.host(index));
                 self.stage.daemons[index] = Some(self.stage.testbed.start(name, &config).await.unwrap());
             }
         }
