@@ -80,11 +80,11 @@ pub use objects::{
     CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo,
     GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTreeSource, InTreeVolume, IndexName, MemberList,
     ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference, PersistentVolume,
-    PersistentVolumeClaim, Pod, PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError, StorageClass,
-    ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment, VolumeAttachmentSource,
-    VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError, VolumeGroupSnapshotClass,
-    VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent,
-    VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
+    PersistentVolumeClaim, Pod, PodAttach, PortworxVolume, Reach, ReferenceGrant, SecretRef, SnapshotError,
+    StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment,
+    VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError,
+    VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot, VolumeSnapshotClass,
+    VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
 };
 pub use outage::{Outage, OutageStatus};
 pub use packed_map::PackedMap;

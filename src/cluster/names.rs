@@ -37,6 +37,8 @@ pub const LABEL_BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
 
 /// On a Node: an attach/detach controller manages its volumes. Any value counts.
 pub const ANNOTATION_CONTROLLER_MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// What the names of CSI volumes begin with in a Node's status.
+pub const CSI_VOLUME: &str = "kubernetes.io/csi/";
 /// On a Node: it is out of service, and its volumes may be detached by force. Any value and any effect count.
 pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 

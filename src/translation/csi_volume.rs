@@ -62,6 +62,7 @@ impl CsiVolume {
             node_affinity: reach.collect(),
             in_tree: None,
             foreign_driver: None,
+            foreign_handle: None,
             resize,
             migration: None,
         }

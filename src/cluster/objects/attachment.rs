@@ -1,5 +1,5 @@
 //! VolumeAttachments. A foreign one keeps its name, uid, version, deletion, attacher and volume: it must be known, because
-//! it keeps its volume from being released. Pure.
+//! it keeps its volume from being released. An attach/detach controller is there for all drivers: with it, all are kept. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct VolumeAttachment {
     pub metadata: Meta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
-    /// What was done; empty for a foreign attachment.
+    /// What was done; empty for a foreign attachment, unless with [`Fields::ATTACH_DETACH`].
     #[serde(default, deserialize_with = "or_default")]
     pub status: VolumeAttachmentStatus,
 }
@@ -32,7 +32,7 @@ pub struct VolumeAttachment {
 pub struct VolumeAttachmentSpec {
     /// The name of the CSI driver that must act.
     pub attacher: SmolStr,
-    /// The Kubernetes node; empty for a foreign attachment.
+    /// The Kubernetes node; empty for a foreign attachment, unless with [`Fields::ATTACH_DETACH`].
     #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
     /// The volume.
@@ -91,7 +91,8 @@ impl Cached for VolumeAttachment {
         // Its specification never changes, so who manages that has made it (attach-detach spec 1).
         let made_by = self.metadata.managers.intersection(Managers::SPEC);
         trim_meta(&mut self.metadata, names::VOLUME_ATTACHMENT_ANNOTATIONS);
-        if is_ours && fields.contains(Fields::ATTACH_DETACH) {
+        let is_attached = fields.contains(Fields::ATTACH_DETACH);
+        if is_attached {
             self.metadata.managers = made_by;
         }
         if let Some(volume) = &mut self.spec.source.inline_volume_spec {
@@ -102,6 +103,9 @@ impl Cached for VolumeAttachment {
         if !is_ours {
             self.metadata.annotations = None;
             self.metadata.finalizers = None;
+            self.status.attachment_metadata = None;
+        }
+        if !is_ours && !is_attached {
             self.metadata.creation_timestamp = None;
             self.spec.node_name = String::new();
             self.spec.source.inline_volume_spec = None;

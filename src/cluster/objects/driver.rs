@@ -1,11 +1,13 @@
-//! `CSIDriver` objects, which tell the cluster about a driver. Of another driver's object only the metadata is kept. Pure.
+//! `CSIDriver` objects, which tell the cluster about a driver. Of another driver's object only the metadata is kept, and with an
+//! attach/detach controller whether its volumes must be attached. Pure.
 
 use serde::{Deserialize, Deserializer};
 
 use super::{Cached, Fields, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 
-/// The object of one driver, which has the driver's name. The spec of another driver's object is the default.
+/// The object of one driver, which has the driver's name. The spec of another driver's object is the default, but for
+/// `attach_required` with [`Fields::ATTACH_DETACH`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiDriver {
     /// Name, uid, version and deletion.
@@ -88,13 +90,14 @@ impl<'de> Deserialize<'de> for CsiDriver {
 impl Cached for CsiDriver {
     const KIND: &'static str = "CSIDriver";
 
-    fn trim(&mut self, driver: &str, _fields: Fields) {
+    fn trim(&mut self, driver: &str, fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         self.metadata.finalizers = None;
         self.metadata.creation_timestamp = None;
         if *self.metadata.name != *driver {
-            self.spec = CsiDriverSpec::default();
+            let attach_required = self.spec.attach_required || !fields.contains(Fields::ATTACH_DETACH);
+            self.spec = CsiDriverSpec { attach_required, ..CsiDriverSpec::default() };
         }
     }
 

@@ -15,8 +15,9 @@ impl Fields {
     /// What a resizer reads of claims and volumes: sizes, attributes classes, states and conditions of both jobs. The size of a volume is
     /// also what the published capacities depend on.
     pub const RESIZE: Self = Self(1);
-    /// What an attach/detach controller reads of claims, nodes and attachments: who controls the claim, which volumes a node has,
-    /// and whether another such controller is active (attach-detach spec 1, 2).
+    /// What an attach/detach controller reads, for all drivers: who controls a claim, which volumes a node has, when pods stop using
+    /// theirs, which volume a `PersistentVolume` and an attachment are of, and whether another such controller is active (attach-detach
+    /// spec 1, 2).
     pub const ATTACH_DETACH: Self = Self(2);
     /// What a health monitor reads of claims and pods: the health that was told, and the node (node-and-health spec C4).
     pub const HEALTH: Self = Self(4);

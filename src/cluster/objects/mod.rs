@@ -82,7 +82,7 @@ pub use in_tree::{
 };
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
 pub use node_state::{AttachedVolume, NodeReady, NodeState};
-pub use pod::Pod;
+pub use pod::{Pod, PodAttach};
 pub use resize::{ClaimCondition, ClaimResize, ModifyStatus, VolumeResize};
 pub use secret_ref::SecretRef;
 pub use snapshot::{ObjectReference, VolumeSnapshot, VolumeSnapshotStatus};

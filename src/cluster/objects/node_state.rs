@@ -27,9 +27,10 @@ pub struct NodeState {
     pub is_managed: bool,
     /// Whether it has the taint [`names::TAINT_OUT_OF_SERVICE`].
     pub is_out_of_service: bool,
-    /// The volumes that its kubelet uses, by their names in a Node's status; from a cache only our driver's.
+    /// The volumes that its kubelet uses, by their names in a Node's status; from a cache only those of CSI drivers.
     pub volumes_in_use: Box<[Box<str>]>,
-    /// The volumes that a controller has reported to its kubelet, in the list's order; from a cache only our driver's.
+    /// The volumes that a controller has reported to its kubelet, in the list's order: all of them, because who writes the list must keep
+    /// those of others as they are (attach-detach spec 8).
     pub volumes_attached: Box<[AttachedVolume]>,
 }
 
@@ -115,18 +116,14 @@ impl Cached for NodeState {
     // The cache of nodes' metadata has the kind's own name.
     const KIND: &'static str = "Node/status";
 
-    fn trim(&mut self, driver: &str, fields: Fields) {
+    fn trim(&mut self, _driver: &str, fields: Fields) {
         let Meta { creation_timestamp, managers, .. } = self.metadata;
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         self.metadata.finalizers = None;
         if fields.contains(Fields::ATTACH_DETACH) {
-            let prefix = format!("kubernetes.io/csi/{driver}^");
-            let is_ours = |name: &str| name.starts_with(&prefix);
             let held = std::mem::take(&mut self.volumes_in_use).into_iter();
-            self.volumes_in_use = held.filter(|name| is_ours(name)).collect();
-            let held = std::mem::take(&mut self.volumes_attached).into_iter();
-            self.volumes_attached = held.filter(|volume| is_ours(&volume.name)).collect();
+            self.volumes_in_use = held.filter(|name| name.starts_with(names::CSI_VOLUME)).collect();
             self.metadata.creation_timestamp = creation_timestamp;
             self.metadata.managers = managers.intersection(Managers::VOLUMES_ATTACHED);
         } else {

@@ -80,6 +80,8 @@ pub struct VolumeSpec {
     pub in_tree: Option<InTree>,
     /// The CSI driver of a volume that is not ours.
     pub foreign_driver: Option<SmolStr>,
+    /// That driver's id of the volume; with [`Fields::ATTACH_DETACH`] alone.
+    pub foreign_handle: Option<Box<str>>,
     /// Size and attributes; with [`Fields::RESIZE`] alone.
     pub resize: Option<Box<VolumeResize>>,
     /// What a translation of the in-tree volume reads; with [`Fields::MIGRATION`] alone, and only if our driver is its successor.
@@ -230,6 +232,7 @@ impl From<WireVolumeSpec> for VolumeSpec {
             node_affinity: reach,
             in_tree: migration.as_ref().map(|volume| volume.source.kind()),
             foreign_driver: None,
+            foreign_handle: None,
             resize: Some(Box::new(resize)),
             migration,
         }
@@ -273,8 +276,9 @@ impl Cached for PersistentVolume {
 
     fn trim(&mut self, driver: &str, fields: Fields) {
         let is_resized = fields.contains(Fields::RESIZE);
-        let is_migrated =
-            fields.contains(Fields::MIGRATION) && self.spec.in_tree.is_some_and(|source| source.successor() == driver);
+        let is_attached = fields.contains(Fields::ATTACH_DETACH);
+        let is_ours = |source: InTree| fields.contains(Fields::MIGRATION) && source.successor() == driver;
+        let is_migrated = self.spec.in_tree.is_some_and(|source| is_attached || is_ours(source));
         let more = |wanted: bool, names: &'static [&'static str]| if wanted { names } else { &[] };
         let resized = more(is_resized, names::RESIZED_VOLUME_ANNOTATIONS);
         let migrated = more(is_migrated, names::MIGRATED_VOLUME_ANNOTATIONS);
@@ -291,10 +295,16 @@ impl Cached for PersistentVolume {
         if !is_migrated {
             self.spec.migration = None;
         }
-        let foreign = self.spec.csi.as_ref().filter(|csi| csi.driver != driver).map(|csi| csi.driver.clone());
-        if let Some(foreign) = foreign {
+        if let Some(foreign) = self.spec.csi.take_if(|csi| csi.driver != driver) {
             (self.phase, self.phase_since) = (None, None);
-            self.spec = VolumeSpec { foreign_driver: Some(foreign), ..VolumeSpec::default() };
+            let VolumeSpec { access_modes, claim_ref, .. } = std::mem::take(&mut self.spec);
+            let foreign_driver = Some(foreign.driver);
+            self.spec = if is_attached {
+                let foreign_handle = Some(foreign.volume_handle.into());
+                VolumeSpec { access_modes, claim_ref, foreign_driver, foreign_handle, ..VolumeSpec::default() }
+            } else {
+                VolumeSpec { foreign_driver, ..VolumeSpec::default() }
+            };
         }
     }
 

@@ -34,7 +34,8 @@ pub(crate) fn change<K: DeserializeOwned>(old: Option<&Value>, new: Option<&Valu
 
 /// The objects among these that a cache of `driver` packs.
 fn packed<K: Cached>(driver: &str, objects: impl Iterator<Item = Value>) -> Vec<K> {
-    let every = Fields::RESIZE | Fields::ATTACH_DETACH | Fields::HEALTH | Fields::MIGRATION | Fields::SELECTED_NODE;
+    // Without those of an attach/detach controller, which has work with the objects of all drivers.
+    let every = Fields::RESIZE | Fields::HEALTH | Fields::MIGRATION | Fields::SELECTED_NODE;
     let read = |object: Value| {
         let mut object: K = serde_json::from_value(object).unwrap();
         object.trim(driver, every);

@@ -7,7 +7,7 @@ use super::full_meta;
 use crate::cluster::managers::Managers;
 use crate::cluster::objects::{
     AttachedVolume, Cached, ClaimHealth, CsiDriver, CsiDriverSpec, Fields, HealthCondition, NodeState, Object,
-    PersistentVolumeClaim, ToldEvent, VolumeAttachment,
+    PersistentVolume, PersistentVolumeClaim, ToldEvent, VolumeAttachment,
 };
 
 fn read<K: Cached>(object: &Value, fields: Fields) -> K {
@@ -31,8 +31,10 @@ fn node() -> Value {
                 { "type": "MemoryPressure", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" },
                 { "type": "Ready", "status": "Unknown", "lastHeartbeatTime": "2026-01-02T00:00:00Z",
                     "lastTransitionTime": "2026-01-01T00:00:09Z", "reason": "NodeStatusUnknown" }],
-            "volumesInUse": ["kubernetes.io/csi/demo^vol^1", "kubernetes.io/csi/other^vol-2", "kubernetes.io/csi/demo.x^v"],
-            "volumesAttached": [{ "name": "kubernetes.io/csi/other^vol-2", "devicePath": "/dev/x" },
+            "volumesInUse": ["kubernetes.io/csi/demo^vol^1", "kubernetes.io/csi/other^vol-2", "kubernetes.io/csi/demo.x^v",
+                "kubernetes.io/aws-ebs/vol-9"],
+            "volumesAttached": [{ "name": "kubernetes.io/aws-ebs/vol-9", "devicePath": "/dev/x" },
+                { "name": "kubernetes.io/csi/other^vol-2", "devicePath": "" },
                 { "name": "kubernetes.io/csi/demo^vol^1", "devicePath": "" }],
             "images": [{ "names": ["a"], "sizeBytes": 1 }] },
     });
@@ -52,9 +54,11 @@ fn a_node_tells_its_volumes_and_whether_they_may_be_taken_from_it() {
         (ready.status.as_str(), ready.since.unwrap().timestamp().to_string()),
         ("Unknown", "2026-01-01T00:00:09Z".into())
     );
-    assert_eq!(*state.volumes_in_use, ["kubernetes.io/csi/demo^vol^1".into()]);
-    let attached = AttachedVolume { name: "kubernetes.io/csi/demo^vol^1".into(), device_path: "".into() };
-    assert_eq!(*state.volumes_attached, [attached]);
+    let csi = ["kubernetes.io/csi/demo^vol^1", "kubernetes.io/csi/other^vol-2", "kubernetes.io/csi/demo.x^v"];
+    assert_eq!(*state.volumes_in_use, csi.map(Box::from));
+    let attached = |name: &str, path: &str| AttachedVolume { name: name.into(), device_path: path.into() };
+    let listed = [attached("kubernetes.io/aws-ebs/vol-9", "/dev/x"), attached(csi[1], ""), attached(csi[0], "")];
+    assert_eq!(*state.volumes_attached, listed);
     assert_eq!((&*state.metadata.uid, state.metadata.resource_version.as_deref()), ("u1", Some("7")));
     assert!(state.metadata.creation_timestamp.is_some());
     assert_eq!(state.metadata.managers, Managers::VOLUMES_ATTACHED);
@@ -102,7 +106,7 @@ fn a_node_that_says_nothing_is_neither_ready_nor_managed_and_has_no_volumes() {
 }
 
 #[test]
-fn our_attachment_tells_whether_another_controller_has_made_it() {
+fn an_attachment_tells_whether_another_controller_has_made_it() {
     let attachment = |attacher: &str, manager: &str, fields: &Value, asked: Fields| -> Managers {
         let mut object =
             json!({ "metadata": { "name": "va" }, "spec": { "attacher": attacher, "nodeName": "n", "source": {} } });
@@ -111,14 +115,42 @@ fn our_attachment_tells_whether_another_controller_has_made_it() {
     };
     let (made, them) = (json!({ "f:spec": { "f:attacher": {} } }), "kube-controller-manager");
     assert_eq!(attachment("demo", them, &made, Fields::ATTACH_DETACH), Managers::SPEC);
+    assert_eq!(attachment("other", them, &made, Fields::ATTACH_DETACH), Managers::SPEC);
     for (attacher, manager, fields, asked) in [
         ("demo", them, &made, Fields::NONE),
-        ("other", them, &made, Fields::ATTACH_DETACH),
+        ("other", them, &made, Fields::NONE),
         ("demo", "csi-control-plane", &made, Fields::ATTACH_DETACH),
         ("demo", them, &json!({ "f:metadata": {} }), Fields::ATTACH_DETACH),
     ] {
         assert_eq!(attachment(attacher, manager, fields, asked), Managers::default(), "{attacher} {manager} {fields}");
     }
+}
+
+#[test]
+fn volumes_attachments_and_drivers_of_others_are_known_as_far_as_they_are_attached() {
+    let volume = json!({ "metadata": full_meta("pv"), "spec": { "accessModes": ["ReadWriteOnce"],
+        "csi": { "driver": "other", "volumeHandle": "v^1", "volumeAttributes": { "a": "b" } },
+        "claimRef": { "namespace": "shop", "name": "data", "uid": "cu" } } });
+    let held: PersistentVolume = read(&volume, Fields::ATTACH_DETACH);
+    assert_eq!(
+        (held.spec.foreign_driver.as_deref(), held.spec.foreign_handle.as_deref()),
+        (Some("other"), Some("v^1"))
+    );
+    assert_eq!((held.spec.access_modes.len(), held.spec.csi.is_none()), (1, true));
+    assert_eq!(held.spec.claim_ref.unwrap().uid.as_deref(), Some("cu"));
+    let in_tree = json!({ "metadata": full_meta("pv"), "spec": { "awsElasticBlockStore": { "volumeID": "vol-1" } } });
+    assert!(read::<PersistentVolume>(&in_tree, Fields::ATTACH_DETACH).spec.migration.is_some());
+    assert!(read::<PersistentVolume>(&in_tree, Fields::MIGRATION).spec.migration.is_none());
+    let attachment = json!({ "metadata": full_meta("va"), "spec": { "attacher": "other", "nodeName": "n",
+        "source": { "inlineVolumeSpec": { "csi": { "driver": "other", "volumeHandle": "v" } } } },
+        "status": { "attached": true, "attachmentMetadata": { "a": "b" } } });
+    let held: VolumeAttachment = read(&attachment, Fields::ATTACH_DETACH);
+    assert!(held.status.attached && held.spec.node_name == "n" && held.status.attachment_metadata.is_none());
+    assert!(held.metadata.creation_timestamp.is_some() && held.spec.source.inline_volume_spec.is_some());
+    let driver =
+        json!({ "metadata": full_meta("other"), "spec": { "attachRequired": false, "storageCapacity": true } });
+    let held: CsiDriver = read(&driver, Fields::ATTACH_DETACH);
+    assert_eq!(held.spec, CsiDriverSpec { attach_required: false, ..CsiDriverSpec::default() });
 }
 
 fn claim() -> Value {

@@ -160,7 +160,7 @@ fn the_slim_types_stay_slim() {
     use k8s_openapi::api::{core::v1 as core, storage::v1 as storage};
     let sizes = [
         ("VolumeAttachment", size_of::<VolumeAttachment>(), 328),
-        ("PersistentVolume", size_of::<PersistentVolume>(), 408),
+        ("PersistentVolume", size_of::<PersistentVolume>(), 424),
         ("a volume's source", size_of::<CsiSource>(), 120),
         ("PersistentVolumeClaim", size_of::<PersistentVolumeClaim>(), 392),
         ("StorageClass", size_of::<StorageClass>(), 336),
