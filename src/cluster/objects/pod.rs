@@ -35,7 +35,7 @@ pub struct Pod {
 /// What an attach/detach controller reads of a pod besides its claims (attach-detach spec 2, 3).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodAttach {
-    /// Whether a container counts as running: its status says so, or has no state at all.
+    /// Whether a container of a pod that is being deleted counts as running: its status says so, or has no state at all.
     pub has_running: bool,
     /// The claims of generic ephemeral volumes, which the pod must control.
     pub ephemeral: Box<[SmolStr]>,
@@ -173,7 +173,7 @@ impl Pod {
         self.attach.as_ref().is_some_and(|attach| attach.ephemeral.iter().any(|held| held == claim))
     }
 
-    /// Whether some container counts as running; from a cache only with [`Fields::ATTACH_DETACH`].
+    /// Whether some container counts as running; from a cache only with [`Fields::ATTACH_DETACH`], and of a pod that is being deleted.
     pub fn has_running(&self) -> bool {
         self.attach.as_ref().is_some_and(|attach| attach.has_running)
     }
@@ -187,12 +187,17 @@ impl Cached for Pod {
         let uses_volumes = !self.claims.is_empty() || (is_attached && !self.in_tree().is_empty());
         let is_placed = fields.contains(Fields::HEALTH) || is_attached;
         self.node = self.node.take().filter(|_| is_placed && uses_volumes);
-        // What has no volumes is watched by nobody: all that is kept of it is that it is there.
-        self.attach = self.attach.take().filter(|_| is_attached && uses_volumes);
+        // Whether a container runs matters to a pod that is being deleted, and nothing else of one without volumes.
+        let is_read = is_attached && uses_volumes;
+        let attach = self.attach.take().filter(|_| is_read).map(|held| {
+            let has_running = held.has_running && self.metadata.deletion_timestamp.is_some();
+            Box::new(PodAttach { has_running, ..*held })
+        });
+        self.attach = attach.filter(|held| **held != PodAttach::default());
         let Meta { name, namespace, uid, resource_version, creation_timestamp, deletion_timestamp, .. } =
             std::mem::take(&mut self.metadata);
         self.metadata = Meta { name, namespace, uid, resource_version, ..Meta::default() };
-        if is_attached && uses_volumes {
+        if is_read {
             (self.metadata.creation_timestamp, self.metadata.deletion_timestamp) =
                 (creation_timestamp, deletion_timestamp);
         }

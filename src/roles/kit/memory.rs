@@ -39,7 +39,9 @@ pub struct Memory<M> {
 
 struct Inner<M> {
     by_uid: BTreeMap<String, M>,
-    by_mark: BTreeMap<Mark, BTreeSet<String>>,
+    /// Each mark with the uid of an object that has it. One flat set: most marks are one object's, and a set for each would take most of
+    /// the memory.
+    by_mark: BTreeSet<(Mark, String)>,
     counts: BTreeMap<&'static str, usize>,
     show: Box<dyn Fn(&'static str, usize) + Send>,
 }
@@ -57,7 +59,7 @@ impl<M: Remembered> Memory<M> {
         for (group, count) in &counts {
             show(group, *count);
         }
-        let inner = Inner { by_uid: BTreeMap::new(), by_mark: BTreeMap::new(), counts, show: Box::new(show) };
+        let inner = Inner { by_uid: BTreeMap::new(), by_mark: BTreeSet::new(), counts, show: Box::new(show) };
         Self { inner: Mutex::new(inner), lost: Box::new(|_| {}) }
     }
 
@@ -93,12 +95,12 @@ impl<M: Remembered> Memory<M> {
 
     /// Whether an object has this mark.
     pub fn has(&self, mark: &Mark) -> bool {
-        self.lock().by_mark.contains_key(mark)
+        self.lock().with_mark(mark).next().is_some()
     }
 
     /// The uids of the objects that have this mark.
     pub fn marked(&self, mark: &Mark) -> Vec<String> {
-        self.lock().by_mark.get(mark).into_iter().flatten().cloned().collect()
+        self.lock().with_mark(mark).cloned().collect()
     }
 
     /// Of all objects of which something is remembered, what `read` finds.
@@ -139,14 +141,16 @@ impl<M> Inner<M> {
     /// Returns the marks that no object has any more.
     fn marked(&mut self, uid: &str, before: Vec<Mark>, now: Vec<Mark>) -> Vec<Mark> {
         let gone: Vec<Mark> = before.into_iter().filter(|mark| !now.contains(mark)).collect();
-        for mark in now {
-            self.by_mark.entry(mark).or_default().insert(uid.to_owned());
-        }
-        let is_lost = |mark: &Mark| {
-            let left = self.by_mark.get_mut(mark).is_some_and(|uids| uids.remove(uid) && uids.is_empty());
-            left && self.by_mark.remove(mark).is_some()
-        };
+        self.by_mark.extend(now.into_iter().map(|mark| (mark, uid.to_owned())));
+        let is_lost =
+            |mark: &Mark| self.by_mark.remove(&(mark.clone(), uid.to_owned())) && self.with_mark(mark).next().is_none();
         gone.into_iter().filter(is_lost).collect()
+    }
+
+    /// The uids of the objects that have this mark.
+    fn with_mark<'a>(&'a self, mark: &'a Mark) -> impl Iterator<Item = &'a String> {
+        let from = (mark.clone(), String::new());
+        self.by_mark.range(from..).take_while(move |(held, _)| held == mark).map(|(_, uid)| uid)
     }
 
     fn moved(&mut self, from: Option<&'static str>, to: Option<&'static str>) {
