@@ -4,6 +4,7 @@
 //! loops that serve terms all follow from it. A new role is one folder and one line. The common parts of all roles are
 //! in [`kit`].
 
+pub mod attach_detach;
 pub mod attacher;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]

@@ -1,0 +1,140 @@
+//! `roles.attachDetach:` in the configuration file, once the role is hosted (attach-detach spec 14).
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::process::{Faults, Section, duration};
+use crate::queue::RetrySection;
+
+/// The attach/detach controller: which nodes it manages, and when it may take a volume from a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key")]
+pub struct AttachDetachSection {
+    /// How many volumes are worked on at once.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub workers: usize,
+    /// The pauses between failed requests.
+    pub retry: RetrySection,
+    /// Time in which everything is looked at once again, in case a change was missed.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub resync: Duration,
+    /// How long a volume stays on a node that is not ready and may still use it.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub max_wait_for_unmount: Duration,
+    /// Whether it is detached by force after that time. false: only the taint `node.kubernetes.io/out-of-service` lets it.
+    pub force_detach_on_timeout: bool,
+    /// What keeps an exclusive volume from a second node.
+    pub multi_attach: MultiAttach,
+    /// Whether nodes are managed whose kubelet does not say that a controller attaches its volumes.
+    pub manage_all_nodes: bool,
+    /// Whether attached volumes are written into the status of their node. false: no kubelet reads it.
+    pub write_node_status: bool,
+    /// How long an attachment stays whose volume cannot be told.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub orphan_grace: Duration,
+    /// How long a `CSIDriver` object counts after it is gone: charts delete it and make it anew.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub driver_grace: Duration,
+    /// How long nothing is detached after a leader has begun.
+    #[serde(with = "duration")]
+    #[schemars(with = "duration::Text")]
+    pub settle: Duration,
+    /// What follows if the attach/detach controller of kube-controller-manager is active.
+    pub exclusive_check: ExclusiveCheck,
+    /// Whether pods are told by Events what they wait for.
+    pub events: bool,
+}
+
+/// What keeps an exclusive volume from a second node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum MultiAttach {
+    /// Any attachment to another node, also one that has failed or is being deleted.
+    Strict,
+    /// An attachment to another node that is attached, as with kube-controller-manager.
+    Confirmed,
+}
+
+/// What follows if the attach/detach controller of kube-controller-manager is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ExclusiveCheck {
+    /// Nothing is written any more until the Lease is acquired anew.
+    Refuse,
+    /// A warning.
+    Warn,
+    /// Nothing: it is not looked for.
+    Off,
+}
+
+impl Default for AttachDetachSection {
+    fn default() -> Self {
+        Self {
+            workers: 10,
+            retry: RetrySection { initial: Duration::from_millis(500), max: Duration::from_secs(120) },
+            resync: Duration::from_secs(60),
+            max_wait_for_unmount: Duration::from_secs(360),
+            force_detach_on_timeout: true,
+            multi_attach: MultiAttach::Strict,
+            manage_all_nodes: false,
+            write_node_status: true,
+            orphan_grace: Duration::from_secs(120),
+            driver_grace: Duration::from_secs(120),
+            settle: Duration::from_secs(10),
+            exclusive_check: ExclusiveCheck::Refuse,
+            events: true,
+        }
+    }
+}
+
+impl Section for AttachDetachSection {
+    fn check(&self, faults: &mut Faults) {
+        self.retry.check("retry", faults);
+        if self.workers == 0 {
+            faults.add("workers", 0, "at least 1");
+        }
+        if self.resync < Duration::from_secs(1) {
+            faults.add("resync", duration::format(self.resync), "at least 1s");
+        }
+        if self.force_detach_on_timeout && self.max_wait_for_unmount < Duration::from_secs(60) {
+            let expected =
+                "at least 1m, because a volume that is still mounted loses data (forceDetachOnTimeout: true)";
+            faults.add("maxWaitForUnmount", duration::format(self.max_wait_for_unmount), expected);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let faulty_keys = |section: &AttachDetachSection| -> Vec<String> {
+            let mut faults = Faults::below("");
+            section.check(&mut faults);
+            faults.into_vec().into_iter().map(|fault| fault.key).collect()
+        };
+        let section = AttachDetachSection {
+            workers: 0,
+            resync: Duration::from_millis(999),
+            max_wait_for_unmount: Duration::from_secs(59),
+            ..AttachDetachSection::default()
+        };
+        assert_eq!(faulty_keys(&section), ["workers", "resync", "maxWaitForUnmount"]);
+        let patient = AttachDetachSection {
+            max_wait_for_unmount: Duration::ZERO,
+            force_detach_on_timeout: false,
+            ..AttachDetachSection::default()
+        };
+        assert_eq!(faulty_keys(&patient), Vec::<String>::new(), "the timer forces nothing");
+        assert_eq!(faulty_keys(&AttachDetachSection::default()), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,150 @@
+//! Which volumes the status of a node reports as attached: attach-detach spec 8. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::cluster::names::CSI_VOLUME;
+use crate::cluster::{AttachedVolume, NodeState, Patch};
+use crate::roles::attach_detach::guard::Permit;
+use crate::roles::attach_detach::volume_id::VolumeId;
+use crate::roles::kit::drive::Next;
+
+/// What becomes of the name of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    /// It is reported.
+    Yes,
+    /// It is not.
+    No,
+    /// It stays as it is.
+    AsIs,
+}
+
+/// An attachment to the node, of a known volume and under the name that was computed for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact")]
+pub struct Attachment {
+    /// It is attached, as its status says.
+    pub is_attached: bool,
+    /// Its deletion was requested.
+    pub is_deleting: bool,
+    /// A pod on the node wants it, or it was withdrawn and stays.
+    pub is_wanted: bool,
+    /// Its name is withdrawn, so that it can be deleted.
+    pub is_withdrawn: bool,
+}
+
+/// What becomes of the name of an attachment's volume (row 7, and rows 4, 9, 11, 14 of spec 5).
+pub fn report(attachment: Attachment) -> Report {
+    let Attachment { is_attached, is_deleting, is_wanted, is_withdrawn } = attachment;
+    if !is_attached || is_deleting || is_withdrawn {
+        Report::No
+    } else if is_wanted {
+        Report::Yes
+    } else {
+        Report::AsIs
+    }
+}
+
+/// The list that a node's status should have: what is not CSI's as it is and where it is, then the names that are reported, sorted. A name
+/// of CSI's without an attachment is not reported.
+pub fn list(held: &[AttachedVolume], reports: &BTreeMap<VolumeId, Report>) -> Vec<AttachedVolume> {
+    let is_csi = |volume: &&AttachedVolume| volume.name.starts_with(CSI_VOLUME);
+    let is_held = |id: &VolumeId| held.iter().any(|volume| *volume.name == *id.name());
+    let reported = reports.iter().filter(|(id, report)| match report {
+        Report::Yes => true,
+        Report::No => false,
+        Report::AsIs => is_held(id),
+    });
+    let entry = |(id, _): (&VolumeId, &Report)| {
+        let as_it_is = held.iter().find(|volume| *volume.name == *id.name()).cloned();
+        as_it_is.unwrap_or_else(|| AttachedVolume { name: id.name().into(), device_path: Box::default() })
+    };
+    held.iter().filter(|volume| !is_csi(volume)).cloned().chain(reported.map(entry)).collect()
+}
+
+/// Whether two lists report the same: their order does not matter to a kubelet.
+fn is_same(one: &[AttachedVolume], other: &[AttachedVolume]) -> bool {
+    let names = |list: &[AttachedVolume]| list.iter().map(|volume| volume.name.clone()).collect::<BTreeSet<_>>();
+    one.len() == other.len() && names(one) == names(other)
+}
+
+/// The patch that writes the list, of this version of the node alone, and nothing else of it.
+pub fn patch(node: &NodeState, list: &[AttachedVolume]) -> Patch {
+    Patch::Merge(json!({
+        "metadata": { "uid": node.metadata.uid, "resourceVersion": node.metadata.resource_version },
+        "status": { "volumesAttached": list },
+    }))
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Its name.
+    pub name: String,
+    /// The node, if it exists.
+    pub node: Option<Arc<NodeState>>,
+    /// Whether its volumes are managed by this controller.
+    pub is_managed: bool,
+    /// Whether statuses are written at all.
+    pub is_written: bool,
+    /// What may be done now.
+    pub permit: Permit,
+    /// What becomes of the name of each volume that has an attachment to it.
+    pub reports: BTreeMap<VolumeId, Report>,
+    /// The volumes whose names have to be withdrawn, with the uids of their attachments.
+    pub asked: Vec<(VolumeId, Box<str>)>,
+}
+
+/// One request, or what is confirmed by it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Write this list.
+    Write(Vec<AttachedVolume>),
+    /// Read the node: its kubelet may have begun to use a volume.
+    Read,
+    /// The names of these volumes are out.
+    Confirm(Vec<(VolumeId, Box<str>)>),
+    /// Nothing can be done before this time is over.
+    Wait(std::time::Duration),
+}
+
+/// What one attempt has done so far.
+#[derive(Debug, Default, PartialEq)]
+pub struct Progress {
+    /// The API has shown the node during the attempt.
+    pub is_fresh: bool,
+    /// It does not have the node any more.
+    pub is_gone: bool,
+}
+
+/// The policy.
+pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+    match view.permit {
+        Permit::Yes => {}
+        Permit::After(left) => return Next::Do(Step::Wait(left)),
+        Permit::No => return Next::Done,
+    }
+    let confirm = || Next::Do(Step::Confirm(view.asked.clone()));
+    let Some(node) = view.node.as_ref().filter(|_| !progress.is_gone) else {
+        return if view.asked.is_empty() { Next::Done } else { confirm() };
+    };
+    if !view.is_managed {
+        return Next::Done;
+    }
+    let list = list(&node.volumes_attached, &view.reports);
+    if view.is_written && !is_same(&list, &node.volumes_attached) {
+        return Next::Do(Step::Write(list));
+    }
+    match (view.asked.is_empty(), progress.is_fresh) {
+        (true, _) => Next::Done,
+        (false, false) => Next::Do(Step::Read),
+        (false, true) => confirm(),
+    }
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

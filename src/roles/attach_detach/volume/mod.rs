@@ -1,0 +1,16 @@
+//! Volumes, each with all nodes that have it or want it: which VolumeAttachments are created and deleted.
+//!
+//! | file | |
+//! |---|---|
+//! | `gate` | whether a volume that no pod wants may be taken from a node (P) |
+//! | `multi_attach` | whether a second node may have it (P) |
+//! | `holders` | which other nodes keep an exclusive volume from a node (P) |
+//! | `policy` | what to do next (P) |
+//! | `news` | what pods are told of what they wait for (P) |
+
+pub mod gate;
+mod holders;
+pub mod multi_attach;
+pub mod news;
+pub mod policy;
+pub mod view;
