@@ -139,7 +139,11 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(3, "a feature asks for groups of fields"),
         ],
     ),
-    ("roles/attach_detach", 1142, &[]),
+    (
+        "roles/attach_detach",
+        1142,
+        &[Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells")],
+    ),
     (
         "roles/attacher",
         2260,

@@ -75,6 +75,10 @@ pub struct SiteMemory {
     pub created: Option<u128>,
     /// What was told last.
     pub told: Option<String>,
+    /// How often in a row the API has not taken the deletion of its attachment.
+    pub refused: u32,
+    /// When the deletion is asked for again, if the API has not taken it.
+    pub retry_at: Option<Instant>,
 }
 
 /// A volume, by the names of the nodes that have it or want it.

@@ -92,7 +92,7 @@ fn key(what: &What, turn: u128, site: &Site) -> String {
 }
 
 /// What each pod that wants the volume on the node is told if it cannot be attached.
-fn failed(view: &View, site: &Site, message: &str) -> What {
+pub(super) fn failed(view: &View, site: &Site, message: &str) -> What {
     let text = format!("AttachVolume.Attach failed for volume \"{}\" : {message}", name(view));
     What::AttachFailed(site.wishers.iter().map(|wisher| (Arc::clone(&wisher.pod), text.clone())).collect())
 }
@@ -157,6 +157,6 @@ fn silent(view: &View, verb: &str) -> String {
 }
 
 /// The name of the volume for people.
-fn name(view: &View) -> &str {
+pub(super) fn name(view: &View) -> &str {
     view.volume.as_ref().map_or_else(|| view.id.handle(), |volume| &volume.name)
 }

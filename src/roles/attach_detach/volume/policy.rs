@@ -110,6 +110,8 @@ impl Plan {
         match gate(site.standing, site.age, view.rules.force) {
             Gate::Open(_) if !view.until_detach.is_zero() => self.waits.push(view.until_detach),
             Gate::Open(force) => match withdrawal {
+                // Each attempt ends well that only asks for a withdrawal, so its queue knows nothing of refused deletions.
+                None if !site.until_retry.is_zero() => self.waits.push(site.until_retry),
                 None => self.withdrawn.push(node.to_owned()),
                 Some(Withdrawal::Confirmed) if !site.is_reported => self.deleted.push((node.to_owned(), force)),
                 // The writer of the node's status wakes this volume.

@@ -53,6 +53,7 @@ pub(super) fn site(attachment: Held) -> Site {
         is_written: true,
         memory: SiteMemory::default(),
         age: Duration::ZERO,
+        until_retry: Duration::ZERO,
     }
 }
 
@@ -378,6 +379,13 @@ fn how_far_a_volume_is_is_noted_before_anything_is_done() {
     let mut gone = view(vec![]);
     gone.remembered.insert("n".to_owned());
     assert_eq!(step(&gone), Next::Do(Step::Track(BTreeMap::new())));
+}
+
+#[test]
+fn d13_a_refused_deletion_is_asked_for_again_after_a_while() {
+    let free = |until_retry| Site { until_retry, ..lasting(reported(site(live("n"))), LONG) };
+    assert_eq!(step(&view(vec![("n", free(Duration::ZERO))])), withdraw("n"));
+    assert_eq!(step(&view(vec![("n", free(LONG))])), Next::Do(Step::Wait(LONG)));
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub struct Site {
     pub memory: SiteMemory,
     /// For how long its phase has lasted.
     pub age: Duration,
+    /// How long its deletion waits, because the API has not taken it.
+    pub until_retry: Duration,
 }
 
 /// The object under the name of an attachment.
@@ -244,8 +246,8 @@ pub enum Answer {
     Restored,
     /// The attachment to this node is gone or going.
     Deleted(String, Option<Force>),
-    /// It is not: the API has refused, or did not answer.
-    NotDeleted(String, AttemptFailure),
+    /// It is not: the API has refused, or did not answer. It is asked again at this moment.
+    NotDeleted(String, AttemptFailure, Instant),
     /// Whether the attachment to this node, whose deletion has failed, is still live.
     Read(String, bool),
     /// The attachment to this node, with its uid and version.

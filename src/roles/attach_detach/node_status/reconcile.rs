@@ -1,0 +1,193 @@
+//! The writer of a node's status, with one request for each step. The policy is [`policy`](super::policy).
+//!
+//! One key is one node, so that at most one patch of it is under way, and what several volumes want of it is written at once. Its view is
+//! read after all that its volumes have asked for, so what it confirms was out of the status when the node was last written or read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cluster::{BY_NODE, ObjectName};
+use crate::roles::attach_detach::context::Context;
+use crate::roles::attach_detach::memory::{NodeMemory, VolumeMemory, Withdrawal};
+use crate::roles::attach_detach::metrics;
+use crate::roles::attach_detach::wishes::wants;
+use crate::roles::kit::drive::Next;
+use crate::roles::kit::report::log_failure;
+use crate::roles::kit::{
+    Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, TermScope, Written,
+};
+
+use super::policy::{Attachment, Progress, Step, View, next_step, patch, report};
+
+/// Writes the list.
+const WRITE: Op = Op("cannot write the attached volumes into the status of the node");
+
+/// The reconciler of the queue of nodes.
+#[derive(Debug)]
+pub(in crate::roles::attach_detach) struct Nodes(pub(in crate::roles::attach_detach) Arc<Context>);
+
+/// What a step has brought.
+#[derive(Debug)]
+pub(in crate::roles::attach_detach) enum Answer {
+    /// The node was written; its version.
+    Written(Option<u128>),
+    /// It was read.
+    Read,
+    /// There is no such node any more.
+    Gone,
+    /// The volumes know.
+    Confirmed,
+}
+
+impl Reconcile for Nodes {
+    type Key = String;
+    type View = View;
+    type Memory = NodeMemory;
+    type Progress = Progress;
+    type Step = Step;
+    type Answer = Answer;
+    type Reason = NoReason;
+
+    fn scope(&self) -> &TermScope {
+        &self.0.scope
+    }
+
+    fn memory(&self) -> &Memory<NodeMemory> {
+        &self.0.nodes
+    }
+
+    fn view(&self, name: &String) -> Option<View> {
+        let cx = &self.0;
+        let node = cx.stores.nodes.get(&ObjectName::cluster(name));
+        let (mut reports, mut asked) = (BTreeMap::new(), Vec::new());
+        for held in cx.stores.attachments.find(BY_NODE, name) {
+            let uid = &held.metadata.uid;
+            let Some(id) = cx.learn(&held) else { continue };
+            // An attachment of another name, or of another volume, is never reported.
+            if *held.metadata.name != id.attachment_name(name) || !cx.is_of(&held, &id, name) {
+                continue;
+            }
+            let withdrawal = cx.volumes.read(id.name(), |memory: &VolumeMemory| memory.withdrawal(name, uid));
+            if withdrawal == Some(Withdrawal::Asked) {
+                asked.push((id.clone(), uid.clone()));
+            }
+            let attachment = Attachment {
+                is_attached: held.status.attached,
+                is_deleting: held.metadata.deletion_timestamp.is_some() || cx.is_deleted(&id, name, uid),
+                is_wanted: withdrawal == Some(Withdrawal::Ended) || cx.pods_want(&wants(&id), name),
+                is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
+            };
+            reports.insert(id, report(attachment));
+        }
+        Some(View {
+            name: name.clone(),
+            is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
+            is_written: cx.section.write_node_status,
+            permit: cx.permit(),
+            node,
+            reports,
+            asked,
+        })
+    }
+
+    fn is_there(&self, name: &String, _: &str) -> bool {
+        // What was last seen of a node that is gone counts for as long as it has attachments.
+        let stores = &self.0.stores;
+        stores.nodes.get(&ObjectName::cluster(name)).is_some() || !stores.attachments.find(BY_NODE, name).is_empty()
+    }
+
+    fn uid(view: &View) -> &str {
+        &view.name
+    }
+
+    fn begin(_: &View, _: Start) -> Progress {
+        Progress::default()
+    }
+
+    fn next_step(view: &View, progress: &Progress) -> Next<Step> {
+        next_step(view, progress)
+    }
+
+    async fn perform(
+        &self,
+        step: Step,
+        view: &View,
+        _: &Progress,
+        io: &Io<'_, String>,
+    ) -> Result<Answer, Stop<NoReason>> {
+        let nodes = &self.0.stores.nodes;
+        match (step, &view.node) {
+            (Step::Write(list), Some(node)) => {
+                let written = io.write(nodes, node.as_ref(), (Part::Status, &patch(node, &list)), WRITE).await;
+                self.wrote(&view.name, written.as_ref());
+                match written? {
+                    Written::Kept => {
+                        let now = nodes.get(&ObjectName::of(node.as_ref()));
+                        if let Some(now) = &now {
+                            self.0.reported(&view.name, node, now);
+                        }
+                        Ok(Answer::Written(now.and_then(|now| now.metadata.version())))
+                    }
+                    Written::Ended | Written::NotFound(_) => Ok(Answer::Gone),
+                }
+            }
+            (Step::Read, Some(node)) => match io.confirm(nodes, node.as_ref()).await? {
+                Confirmed::Yes => Ok(Answer::Read),
+                // The watch will show the one that has replaced it, and wake this key.
+                Confirmed::NotFound | Confirmed::Replaced => Ok(Answer::Gone),
+            },
+            (Step::Confirm(asked), _) => {
+                for (id, uid) in asked {
+                    self.0.volumes.change(id.name(), |memory| memory.confirm(&view.name, &uid));
+                    self.0.queues.wake_volume(&id);
+                }
+                Ok(Answer::Confirmed)
+            }
+            (Step::Wait(time), _) => Err(Stop::Later(time)),
+            (Step::Write(_) | Step::Read, None) => Ok(Answer::Gone),
+        }
+    }
+
+    fn apply(memory: &mut NodeMemory, progress: &mut Progress, answer: Answer) {
+        match answer {
+            Answer::Written(version) => {
+                progress.is_fresh = true;
+                memory.written = version.or(memory.written);
+            }
+            Answer::Read => progress.is_fresh = true,
+            Answer::Gone => progress.is_gone = true,
+            Answer::Confirmed => {}
+        }
+    }
+
+    fn ended(memory: &mut NodeMemory, _: &mut Progress, end: &End<'_, NoReason>) {
+        if let End::Settled = end {
+            memory.failing = None;
+        }
+    }
+
+    fn tell(first: &View, _: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
+        if let End::Failed(error) = end {
+            log_failure!(run, error, { node = first.name, }, "cannot report the attached volumes to the node");
+        }
+        Vec::new()
+    }
+}
+
+impl Nodes {
+    /// Counts a write, and notes since when they fail.
+    fn wrote(&self, name: &str, written: Result<&Written, &Stop<NoReason>>) {
+        let result = match written {
+            Ok(Written::Kept) => "ok",
+            Ok(Written::Ended | Written::NotFound(_)) => "gone",
+            Err(Stop::LookAgain) => "conflict",
+            Err(Stop::Failed(_)) => {
+                let now = self.0.scope.clock.now();
+                self.0.nodes.change(name, |memory| memory.failing = memory.failing.or(Some(now)));
+                "error"
+            }
+            Err(Stop::TermOver | Stop::Later(_) | Stop::Behind(_)) => return,
+        };
+        self.0.scope.meter.counter(&metrics::STATUS_WRITES, &[("result", result)]).increment(1);
+    }
+}

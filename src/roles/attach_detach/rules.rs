@@ -1,0 +1,20 @@
+//! The rights that the attach/detach controller needs beyond its caches', each with its reason (attach-detach spec 15).
+
+use crate::cluster::EventRecorder;
+use crate::cluster::rbac::Rule;
+
+use super::config::AttachDetachSection;
+
+/// The rules for this configuration.
+pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
+    let attachments = "ask for volumes on nodes, and take that back";
+    let mut rules = vec![
+        Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "delete"], attachments),
+        Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),
+        EventRecorder::rule(),
+    ];
+    if section.write_node_status {
+        rules.push(Rule::cluster("", "nodes/status", &["patch"], "report attached volumes to the kubelet"));
+    }
+    rules
+}

@@ -1,0 +1,163 @@
+//! One term of the attach/detach controller: its caches, its queues, and what feeds them (attach-detach spec 11).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tracing::info_span;
+
+use crate::cluster::{
+    Cache, CsiDriver, Fields, NodeState, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
+};
+use crate::election::Term;
+use crate::roles::kit::{Controllers, Store, TermScope, queues};
+use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::wiring::Wiring;
+
+use super::config::AttachDetachSection;
+use super::context::{Context, Queues, Stores};
+use super::node_status::Nodes;
+use super::orphans::Orphans;
+use super::volume::Volumes;
+use super::volume_id::VolumeId;
+use super::{NAME, names, triggers, waiting};
+
+/// The role fails when the status of a node could not be written for this long (spec 15).
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The role.
+#[derive(Debug)]
+pub(super) struct AttachDetach {
+    pub(super) section: AttachDetachSection,
+    pub(super) caches: Caches,
+}
+
+/// What is watched.
+#[derive(Debug)]
+pub(super) struct Caches {
+    pods: Cache<Pod>,
+    claims: Cache<PersistentVolumeClaim>,
+    volumes: Cache<PersistentVolume>,
+    nodes: Cache<NodeState>,
+    drivers: Cache<CsiDriver>,
+    attachments: Cache<VolumeAttachment>,
+}
+
+impl Caches {
+    pub(super) fn wire(wiring: &mut Wiring<'_>) -> Self {
+        Self {
+            pods: wiring.cache_with(Fields::ATTACH_DETACH),
+            claims: wiring.cache_with(Fields::ATTACH_DETACH),
+            volumes: wiring.cache_with(Fields::ATTACH_DETACH),
+            nodes: wiring.cache_with(Fields::ATTACH_DETACH),
+            drivers: wiring.cache_with(Fields::ATTACH_DETACH),
+            attachments: wiring.cache_with(Fields::ATTACH_DETACH),
+        }
+    }
+
+    async fn synced(&self) {
+        self.pods.synced().await;
+        self.claims.synced().await;
+        self.volumes.synced().await;
+        self.nodes.synced().await;
+        self.drivers.synced().await;
+        self.attachments.synced().await;
+    }
+
+    fn during_term(&self) -> Stores {
+        Stores {
+            pods: Store::of(&self.pods),
+            claims: Store::of(&self.claims),
+            volumes: Store::of(&self.volumes),
+            nodes: Store::of(&self.nodes),
+            drivers: Store::of(&self.drivers),
+            attachments: Store::of(&self.attachments),
+        }
+    }
+}
+
+impl Stores {
+    /// Waits until all kinds were listed since the term began: what the last leader has written is in the caches then, and what a cache
+    /// lacks does not exist.
+    async fn listed(&self) {
+        tokio::join!(
+            self.pods.list(),
+            self.claims.list(),
+            self.volumes.list(),
+            self.nodes.list(),
+            self.drivers.list(),
+            self.attachments.list()
+        );
+    }
+}
+
+impl Role for AttachDetach {
+    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        self.serve_term(role, term).boxed()
+    }
+}
+
+impl AttachDetach {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let stores = self.caches.during_term();
+        let listed = async { (self.caches.synced().await, stores.listed().await) };
+        if term.unless_over(listed).await.is_err() {
+            return Ok(());
+        }
+        let queues = self.queues(role);
+        let scope = TermScope::new(NAME, role, &term);
+        let stores = (stores, self.caches.attachments.clone());
+        let cx = Arc::new(Context::new(scope, self.section.clone(), stores, queues.clone()));
+        triggers::look_for_other(&cx);
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        controllers.follow(&cx.stores.nodes);
+        controllers.follow(&cx.stores.attachments);
+        let title = "Volumes to attach or detach";
+        controllers.drive(&queues.volumes, title, |_| None, Volumes(Arc::clone(&cx)));
+        controllers.drive(&queues.nodes, "Nodes to report to", |_| None, Nodes(Arc::clone(&cx)));
+        let title = "Attachments whose volume is gone";
+        controllers.drive(&queues.orphans, title, |_| None, Orphans(Arc::clone(&cx)));
+        triggers::follow(&cx, &mut controllers);
+        controllers.task("resync", triggers::look_at_all(Arc::clone(&cx)));
+        show(role, &cx, &mut controllers);
+        let served = controllers.serve().await;
+        cx.volumes.end();
+        served
+    }
+
+    fn queues(&self, role: &RoleContext) -> Queues {
+        let (workers, backoff) = (self.section.workers, self.section.retry.backoff());
+        let span = |id: &VolumeId| info_span!(parent: None, "volume", role = NAME, volume = %id);
+        let volumes = queues::make(role, names::QUEUE_VOLUMES, &[("attach", workers)], backoff, span);
+        let span = |node: &String| info_span!(parent: None, "node", role = NAME, node = %node);
+        let nodes = queues::make(role, names::QUEUE_NODES, &[("report", workers)], backoff, span);
+        let span = |name: &String| info_span!(parent: None, "attachment", role = NAME, volume_attachment = %name);
+        let orphans = queues::make(role, names::QUEUE_ORPHANS, &[("look", 1)], backoff, span);
+        Queues { volumes, nodes, orphans }
+    }
+}
+
+/// The role's part of the status page.
+fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
+    controllers.show_table(&waiting::TABLE, {
+        let cx = Arc::clone(cx);
+        move || waiting::rows(&cx)
+    });
+    let cx = Arc::clone(cx);
+    controllers.show(role.board.failure(NAME, move || cx.guard.failure().or_else(|| unwritten(&cx))));
+}
+
+/// That the status of a node cannot be written.
+fn unwritten(cx: &Context) -> Option<String> {
+    let now = cx.scope.clock.now();
+    let is_long = |node: &super::memory::NodeMemory| node.failing_for(now).filter(|time| *time >= PATIENCE);
+    let failing = cx.nodes.collect(is_long).len();
+    (failing > 0)
+        .then(|| format!("the attached volumes of {failing} nodes cannot be reported to them for more than 5m"))
+}
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "serve_tests.rs"]
+mod tests;

@@ -1,0 +1,230 @@
+//! Which change of the cluster wakes which key: attach-detach spec 4.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cluster::{
+    BY_NODE, BY_POD_CLAIM, BY_VOLUME, Change, CsiDriver, Managers, Meta, Moment, NodeState, ObjectName, Origin,
+    PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
+};
+use crate::queue::{Activation, Cause};
+use crate::roles::kit::Controllers;
+
+use super::context::Context;
+use super::counts::Counts;
+use super::guard::{made_by_other, written_by_other};
+use super::volume_id::VolumeId;
+
+/// In how many parts everything is looked at in a period.
+const PARTS: u32 = 60;
+
+/// Wakes keys for all cached objects, and then for each change.
+pub(super) fn follow(cx: &Arc<Context>, controllers: &mut Controllers) {
+    // What the wishes of pods are read from comes before the pods, and attachments come last: the others tell of which volume they are.
+    controllers.on_store(&cx.stores.drivers, on(cx, driver_changed));
+    controllers.on_store(&cx.stores.claims, on(cx, claim_changed));
+    controllers.on_store(&cx.stores.volumes, on(cx, volume_changed));
+    controllers.on_store(&cx.stores.nodes, on(cx, node_changed));
+    controllers.on_store(&cx.stores.pods, on(cx, pod_changed));
+    controllers.on_store(&cx.stores.attachments, on(cx, attachment_changed));
+}
+
+fn on<K: 'static>(cx: &Arc<Context>, trigger: fn(&Context, &Change<K>)) -> impl Fn(&Change<K>) + Send + Sync + 'static {
+    let cx = Arc::clone(cx);
+    move |change| trigger(&cx, change)
+}
+
+/// Row 1. A pod of another uid under the name is another pod.
+fn pod_changed(cx: &Context, change: &Change<Pod>) {
+    let (old, new) = (change.old.as_deref(), change.new.as_ref());
+    if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
+        cx.forget(old);
+    }
+    let facts = |pod: &Pod| {
+        let Pod { metadata, claims, node, has_ended, attach, .. } = pod.clone();
+        (metadata.uid, metadata.deletion_timestamp, claims, node, has_ended, attach)
+    };
+    if let Some(new) = new.filter(|new| old.map(facts) != Some(facts(new))) {
+        cx.resolve(new);
+    }
+}
+
+/// Row 2.
+fn claim_changed(cx: &Context, change: &Change<PersistentVolumeClaim>) {
+    let facts = |claim: &PersistentVolumeClaim| {
+        let metadata = &claim.metadata;
+        (
+            metadata.uid.clone(),
+            metadata.owner_references.clone(),
+            claim.spec.volume_name.clone(),
+            claim.status.phase.clone(),
+        )
+    };
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    if let Some(claim) = new.or(old).filter(|_| change.origin != Origin::Replay && old.map(facts) != new.map(facts)) {
+        resolve_users(cx, &ObjectName::of(claim));
+    }
+}
+
+fn resolve_users(cx: &Context, claim: &ObjectName) {
+    for pod in cx.stores.pods.find(BY_POD_CLAIM, claim.name()) {
+        if pod.metadata.namespace.as_deref() == claim.namespace() {
+            cx.resolve(&pod);
+        }
+    }
+}
+
+/// Row 3. Its attachments may have a volume now, or it is of another kind.
+fn volume_changed(cx: &Context, change: &Change<PersistentVolume>) {
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    let facts = |volume: &PersistentVolume| {
+        (
+            Context::id_of(volume),
+            volume.metadata.uid.clone(),
+            volume.spec.claim_ref.clone(),
+            volume.spec.access_modes.clone(),
+        )
+    };
+    let Some(volume) = new.or(old).filter(|_| change.origin != Origin::Replay && old.map(facts) != new.map(facts))
+    else {
+        return;
+    };
+    if let Some(claim) = volume.claim() {
+        resolve_users(cx, &claim);
+    }
+    for held in cx.stores.attachments.find(BY_VOLUME, &volume.metadata.name) {
+        wake(cx, &held);
+    }
+    [old, new].into_iter().flatten().filter_map(Context::id_of).for_each(|id| cx.queues.wake_volume(&id));
+}
+
+/// Row 4.
+fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
+    cx.guard.found(made_by_other(change));
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    // What this role has written itself is known to who has written it.
+    if change.origin == Origin::OwnWrite {
+        return;
+    }
+    if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
+        // Its volume is told before it is forgotten.
+        wake(cx, old);
+        cx.attachments.forget(&old.metadata.uid);
+        cx.orphans.forget(&old.metadata.uid);
+    }
+    if let Some(new) = new {
+        wake(cx, new);
+    }
+}
+
+/// Wakes the volume and the node of an attachment, or the attachment itself.
+fn wake(cx: &Context, held: &VolumeAttachment) {
+    match cx.learn(held) {
+        Some(id) => cx.queues.wake_volume(&id),
+        None => cx.queues.wake_orphan(&held.metadata.name),
+    }
+    cx.queues.wake_node(&held.spec.node_name);
+}
+
+/// Row 5.
+fn node_changed(cx: &Context, change: &Change<NodeState>) {
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    let Some(name) = new.or(old).map(|node| &*node.metadata.name) else { return };
+    if let Some(new) = new {
+        let is_ready = new.ready.as_ref().is_some_and(|ready| ready.status == "True");
+        let written = cx.nodes.change(name, |memory| {
+            memory.last_in_use = None;
+            if is_ready {
+                memory.ready = Some(new.metadata.uid.clone());
+            }
+            memory.written
+        });
+        if change.origin != Origin::OwnWrite {
+            cx.guard.found(written_by_other(new, written));
+        }
+    } else if let Some(old) = old {
+        cx.nodes.change(name, |memory| memory.last_in_use = Some(old.volumes_in_use.iter().cloned().collect()));
+    }
+    let facts = |node: &NodeState| NodeState { metadata: Meta::default(), ..node.clone() };
+    let uid = |node: &NodeState| node.metadata.uid.clone();
+    if change.origin != Origin::OwnWrite && (old.map(facts) != new.map(facts) || old.map(uid) != new.map(uid)) {
+        for id in volumes_of_node(cx, name) {
+            cx.queues.wake_volume(&id);
+        }
+        cx.queues.wake_node(name);
+    }
+}
+
+/// The volumes that have an attachment to the node, or are wanted there. What no name leads to is woken by itself.
+fn volumes_of_node(cx: &Context, name: &str) -> BTreeSet<VolumeId> {
+    let attached = cx.stores.attachments.find(BY_NODE, name).into_iter().filter_map(|held| {
+        let id = cx.learn(&held);
+        if id.is_none() {
+            cx.queues.wake_orphan(&held.metadata.name);
+        }
+        id
+    });
+    let wanted = cx.stores.pods.find(BY_NODE, name).into_iter().flat_map(|pod| {
+        cx.pods.read(&pod.metadata.uid, |wishes| wishes.wanted().map(|wish| wish.id.clone()).collect::<Vec<_>>())
+    });
+    attached.chain(wanted).collect()
+}
+
+/// Row 6.
+fn driver_changed(cx: &Context, change: &Change<CsiDriver>) {
+    let (old, new) = (change.old.as_deref(), change.new.as_deref());
+    let facts = |driver: &CsiDriver| driver.spec.attach_required;
+    if old.map(facts) == new.map(facts) {
+        return;
+    }
+    cx.driver_changed(old, new);
+    if change.origin != Origin::Replay {
+        for pod in cx.stores.pods.all() {
+            cx.resolve(&pod);
+        }
+    }
+}
+
+/// Row 8: looks at everything once in a period, spread over it, in case a change was missed. Never shortens a back-off.
+pub(super) async fn look_at_all(cx: Arc<Context>) {
+    let again = Activation { cause: Cause::Resync, lane: 0, epoch: 0 };
+    let mut counts = Counts::default();
+    loop {
+        // Grace of a driver may have ended.
+        for pod in cx.stores.pods.all() {
+            cx.resolve_quietly(&pod);
+        }
+        let held = cx.stores.attachments.all();
+        let volumes: BTreeSet<_> = held.iter().filter_map(|held| cx.learn(held)).chain(cx.wanted()).collect();
+        let nodes = cx.stores.nodes.all();
+        counts.show(&cx);
+        let (volumes, part): (Vec<_>, Duration) = (volumes.into_iter().collect(), cx.section.resync / PARTS);
+        let share = |count: usize| count.div_ceil(PARTS as usize).max(1);
+        let (mut volumes, mut nodes) = (volumes.chunks(share(volumes.len())), nodes.chunks(share(nodes.len())));
+        for _ in 0..PARTS {
+            tokio::time::sleep(part).await;
+            volumes.next().into_iter().flatten().for_each(|id| cx.queues.volumes.add(id.clone(), again));
+            let nodes = nodes.next().into_iter().flatten();
+            nodes.for_each(|node| cx.queues.nodes.add(node.metadata.name.to_string(), again));
+        }
+        for held in held.iter().filter(|held| cx.learn(held).is_none()) {
+            cx.queues.orphans.add(held.metadata.name.to_string(), again);
+        }
+    }
+}
+
+/// Whether the other controller has made an attachment shortly before the term: then it is given time to show whether it is active. This
+/// compares with the API's clock: a skew makes this wait shorter or longer, and nothing else.
+pub(super) fn look_for_other(cx: &Context) {
+    let time = cx.section.resync.saturating_mul(2);
+    let wall = cx.scope.clock.wall();
+    let is_young = |held: &VolumeAttachment| {
+        let made = held.metadata.creation_timestamp.map(Moment::timestamp);
+        made.is_some_and(|made| wall.duration_since(made).unsigned_abs() < time)
+    };
+    let is_theirs = |held: &VolumeAttachment| held.metadata.managers.contains(Managers::SPEC);
+    if cx.stores.attachments.all().iter().any(|held| is_theirs(held) && is_young(held)) {
+        cx.guard.delay(time);
+    }
+}
