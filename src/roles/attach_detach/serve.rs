@@ -161,3 +161,8 @@ fn unwritten(cx: &Context) -> Option<String> {
 #[cfg(feature = "sandbox")]
 #[path = "serve_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[cfg(feature = "sandbox")]
+#[path = "changes_tests.rs"]
+mod changes_tests;

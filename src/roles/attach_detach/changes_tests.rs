@@ -1,0 +1,149 @@
+//! What the attach/detach controller does about nodes, claims and pods that go, come back, or are of in-tree volumes.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1 as storage;
+use serde_json::json;
+
+use crate::roles::attach_detach::fixtures::{
+    attach, attachments, bind, cluster, delete_pod, events, id, pod, reported, says, serve, uses,
+};
+use crate::roles::attach_detach::volume_id::VolumeId;
+use crate::roles::kit::served::Served;
+use crate::sandbox::api::PatchBody;
+use crate::sandbox::api::faults::{Action, Fault, Matching};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn at(nodes: &[&str]) -> Vec<(String, String)> {
+    nodes.iter().map(|node| ((*node).to_owned(), "pv-data".to_owned())).collect()
+}
+
+/// A pod on n1 that has its volume.
+async fn settled() -> Served {
+    let world = cluster(json!({})).await;
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    serve(&world);
+    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
+    world
+}
+
+fn delete_node(world: &Served) {
+    assert!(world.testbed.api.delete::<core::Node>("", "n1").is_ok());
+}
+
+/// The node registers anew. Its kubelet says nothing yet.
+fn register(world: &Served) {
+    let managed = json!({ "volumes.kubernetes.io/controller-managed-attach-detach": "true" });
+    let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "annotations": managed } });
+    world.testbed.api.create_value(object).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn d11_a_node_that_registers_anew_gets_its_report_back_and_counts_as_using_its_volumes_until_it_is_ready() {
+    let world = settled().await;
+    uses(&world, "n1", &["v"]);
+    delete_node(&world);
+    register(&world);
+    world.until("it is reported again", |world| reported(world, "n1") == ["v"]).await;
+    delete_pod(&world, "web");
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!(attachments(&world), at(&["n1"]), "its list is lost, not empty");
+    says(&world, "n1", &json!({ "conditions": [{ "type": "Ready", "status": "True" }] }));
+    world.until("it is gone", |world| attachments(world).is_empty()).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_if_it_was_in_use() {
+    for is_used in [false, true] {
+        let world = settled().await;
+        if is_used {
+            uses(&world, "n1", &["v"]);
+            world.until("rest", |world| world.work().is_empty()).await;
+        }
+        tokio::time::sleep(SECOND).await;
+        delete_node(&world);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(attachments(&world), at(&["n1"]), "its pod is there still");
+        delete_pod(&world, "web");
+        tokio::time::sleep(350 * SECOND).await;
+        assert_eq!(attachments(&world).len(), usize::from(is_used));
+        tokio::time::sleep(20 * SECOND).await;
+        assert_eq!(attachments(&world), at(&[]));
+        world.testbed.tear_down().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn d25_what_another_writes_into_the_list_at_the_same_time_survives() {
+    let world = cluster(json!({})).await;
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    serve(&world);
+    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    let patches = Matching::any().verb("patch").resource("nodes").subresource("status");
+    let delayed = world.testbed.api.faults().add(Fault::on(patches, Action::DelayBefore(SECOND)).times(1));
+    attach(&world);
+    world.until("it is under way", |world| world.testbed.api.faults().hits(delayed) == 1).await;
+    says(
+        &world,
+        "n1",
+        &json!({ "volumesAttached": [{ "name": "kubernetes.io/aws-ebs/vol-1", "devicePath": "/dev/x" }] }),
+    );
+    world.until("both are there", |world| reported(world, "n1") == ["kubernetes.io/aws-ebs/vol-1", "v"]).await;
+    let node: core::Node = world.testbed.api.get("", "n1").unwrap();
+    assert_eq!(node.status.unwrap().volumes_attached.unwrap()[0].device_path, "/dev/x");
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d14_what_never_was_attached_goes_with_its_pod_and_lets_the_next_node_have_it() {
+    let world = cluster(json!({})).await;
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    serve(&world);
+    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    let error = json!({ "status": { "attached": false, "attachError": { "message": "no room" } } });
+    let name = id("v").attachment_name("n1");
+    world.testbed.api.patch_status::<storage::VolumeAttachment>("", &name, PatchBody::Merge(error)).unwrap();
+    pod(&world, "late", "n2", "data");
+    world.until("the other waits", |world| events(world).iter().any(|it| it.1 == "late")).await;
+    assert_eq!(attachments(&world), at(&["n1"]));
+    delete_pod(&world, "web");
+    world.until("it moves", |world| (attach(world), reported(world, "n2")).1 == ["v"]).await;
+    assert_eq!(attachments(&world), at(&["n2"]));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d20_a_claim_that_is_deleted_by_force_takes_no_volume_from_a_pod() {
+    let world = settled().await;
+    assert!(world.testbed.api.delete::<core::PersistentVolumeClaim>("default", "data").is_ok());
+    assert!(world.testbed.api.delete::<core::PersistentVolume>("", "pv-data").is_ok());
+    tokio::time::sleep(3600 * SECOND).await;
+    assert_eq!((attachments(&world), reported(&world, "n1")), (at(&["n1"]), vec!["v".to_owned()]));
+    delete_pod(&world, "web");
+    world.until("it goes with its pod", |world| attachments(world).is_empty()).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d30_an_in_tree_volume_of_a_pod_is_attached_by_the_handle_of_the_driver_that_has_taken_it_over() {
+    let world = cluster(json!({})).await;
+    let volumes = json!([{ "name": "old", "awsElasticBlockStore": { "volumeID": "vol-0123456789abcdef0" } }]);
+    let object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "nodeName": "n1", "volumes": volumes, "containers": [{ "name": "c", "image": "i" }] } });
+    world.testbed.api.create_value(object).unwrap();
+    serve(&world);
+    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["vol-0123456789abcdef0"]).await;
+    let id = VolumeId::new("ebs.csi.aws.com", "vol-0123456789abcdef0");
+    let held: storage::VolumeAttachment = world.testbed.api.get("", &id.attachment_name("n1")).unwrap();
+    let spec = held.spec.source.inline_volume_spec.unwrap();
+    assert_eq!(spec.csi.unwrap().volume_handle, id.handle());
+    delete_pod(&world, "web");
+    world.until("it is gone", |world| attachments(world).is_empty()).await;
+    world.testbed.tear_down().await;
+}
