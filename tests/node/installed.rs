@@ -48,6 +48,9 @@ async fn an_upgrade_and_its_way_back_are_not_noticed_and_an_uninstall_leaves_not
     for arguments in OWN {
         lab.kubectl(&[arguments, &["--namespace", NAMESPACE]].concat()).unwrap();
     }
+    // Helm waits for the workloads that it deletes; their pods go after them.
+    let pods = ["get", "pods", "--namespace", NAMESPACE, "--output=name"];
+    lab.until("the pods are gone", async || lab.kubectl(&pods).unwrap().is_empty().then_some(())).await;
     assert_eq!(left_over(&lab), Vec::<String>::new());
 }
 

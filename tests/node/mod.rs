@@ -30,6 +30,7 @@ mod swap;
 mod upheaval;
 mod vendor;
 mod workloads;
+mod zones;
 
 /// A variable that `inside.sh` sets.
 fn variable(name: &str) -> String {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::images;
 use super::lab::{self, Lab, NAME, Plan, values_of_the_chart};
 use super::machine::signal;
-use super::workloads::{NAMESPACE, claim, pod};
+use super::workloads::{NAMESPACE, claim, custom, pod};
 
 /// How many volumes are in use at once.
 const WORKERS: u64 = 4;
@@ -252,7 +252,7 @@ impl<'a> Worker<'a> {
 }
 
 fn snapshot_kind(kind: &str) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", kind))
+    custom("snapshot.storage.k8s.io", kind)
 }
 
 fn object(kind: &str, name: &str, data: Value) -> DynamicObject {

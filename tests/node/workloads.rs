@@ -1,7 +1,7 @@
 //! Claims and pods, and waiting for them.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::images::BUSYBOX;
@@ -52,6 +52,11 @@ pub(crate) fn pod_with_device(name: &str, claim: &str, node: &str, script: &str)
     container["volumeMounts"] = json!([]);
     container["volumeDevices"] = json!([{"name": "data", "devicePath": "/dev/data"}]);
     pod
+}
+
+/// A kind of a CustomResourceDefinition.
+pub(super) fn custom(group: &str, kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
 }
 
 impl Lab {
