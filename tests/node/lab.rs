@@ -43,8 +43,8 @@ pub(crate) struct Lab {
     pub(crate) client: Client,
     /// The driver's name.
     name: &'static str,
-    // When all that could call and write has ended.
-    _watched: Watched,
+    // Judged when all that could call and write has ended.
+    watched: Option<Watched>,
     /// What its nodes keep, and the driver's storage.
     folder: PathBuf,
 }
@@ -113,7 +113,7 @@ impl Lab {
             cluster: cluster.folder.clone(),
             logs: machines.iter().map(logs_of).chain([storage]).collect(),
         };
-        let lab = Self { machines, cluster, client, name: plan.name, _watched: watched, folder };
+        let lab = Self { machines, cluster, client, name: plan.name, watched: Some(watched), folder };
         for machine in &lab.machines {
             let nodes: Api<Node> = Api::all(lab.client.clone());
             lab.until("the node is ready", async || {
@@ -318,6 +318,11 @@ impl Lab {
         }
         let devices = devices_of(volumes);
         assert!(devices.is_empty(), "{devices:?}");
+    }
+
+    /// The rules that the records so far break. They are not judged when the lab ends: the controllers are not ours.
+    pub(crate) fn broken_rules_of_others(&mut self) -> Vec<String> {
+        self.watched.take().map(Watched::into_faults).unwrap_or_default()
     }
 
     /// The nodes that volumes are attached to, by PersistentVolume.

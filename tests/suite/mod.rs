@@ -11,8 +11,9 @@
 //! - `report` counts what the suite says: which specs apply, pass and fail, and why the others are not run.
 //!
 //! Report and result are in `kubernetes-suite` of the target folder. When the specs are over, nothing may be left at the driver, and no
-//! mount and no device on a node.
+//! mount and no device on a node. The records are judged if the controllers are ours, and shown if they are the Go sidecars.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -39,14 +40,18 @@ async fn every_spec_of_kubernetes_own_suite_that_applies_passes() {
     std::fs::create_dir_all(&results).unwrap();
 
     let driver = Driver::given();
-    let lab = Lab::start_as(|folder| driver.plan(folder, &options)).await;
+    let mut lab = Lab::start_as(|folder| driver.plan(folder, &options)).await;
     setting::complete(&lab, &driver, &options).await;
     let begun = Instant::now();
     let mut report = ginkgo(&lab, &driver, &options, &results, false);
     if driver.waits_for_pods() && options.focus.as_ref().is_none_or(|focus| setting::AT_ONCE.contains(focus.as_str())) {
         report = report.and(ginkgo(&lab, &driver, &options, &results, true));
     }
-    let told = format!("{}\nThat took {} s.\n", report.text(), begun.elapsed().as_secs());
+    let mut told = format!("{}\nThat took {} s.\n", report.text(), begun.elapsed().as_secs());
+    if options.sidecars {
+        let broken = lab.broken_rules_of_others();
+        let _ = writeln!(told, "\nThe sidecars' records break {} rules:\n{}", broken.len(), broken.join("\n"));
+    }
     std::fs::write(results.join("report.md"), &told).unwrap();
     println!("{told}");
 
