@@ -181,11 +181,6 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-fn median(mut figures: Vec<usize>) -> usize {
-    figures.sort_unstable();
-    figures[figures.len() / 2]
-}
-
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if let [_, mode, name, api, folder] = &arguments[..]
@@ -220,8 +215,10 @@ async fn measure(driver: &str, profile: &Profile, count: usize, rounds: usize) -
         without.push(ground.measure(&format!("without-{round}"), &others, 0).await);
         ground.testbed.tear_down().await;
     }
-    let heap = |of: &[Memory]| median(of.iter().map(|it| it.heap).collect());
-    let resident = |of: &[Memory]| median(of.iter().map(|it| it.resident).collect());
+    // Buffers of connections and what is on its way only add, so the least of the rounds is the nearest to what is kept.
+    let least = |of: &[Memory], what: fn(&Memory) -> usize| of.iter().map(what).min().unwrap_or_default();
+    let heap = |of: &[Memory]| least(of, |it| it.heap);
+    let resident = |of: &[Memory]| least(of, |it| it.resident);
     let more = heap(&with).saturating_sub(heap(&without));
     let figures = [heap(&without), heap(&with), more, resident(&without), resident(&with)].map(|it| it >> 10);
     println!("| a driver of {driver} | {} |", figures.map(|it| it.to_string()).join(" | "));

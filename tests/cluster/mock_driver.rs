@@ -34,5 +34,8 @@ async fn the_mock_driver_of_kubernetes_goes_through_the_demo() {
     for call in CALLS {
         assert!(calls.contains(format!("/csi.v1.Controller/{call}").as_str()), "{call}: {calls:#?}");
     }
-    assert!(calls.iter().all(|call| !call.contains(' ')), "none failed: {calls:#?}");
+    // It offers the call, and does not implement it.
+    let is_expected = |call: &&&str| call.contains("ControllerGetVolumeHealth rpc error: code = Unimplemented");
+    let failed: Vec<_> = calls.iter().filter(|call| call.contains(' ') && !is_expected(call)).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }

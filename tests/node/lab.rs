@@ -1,16 +1,20 @@
 //! A cluster with nodes, and the chart installed on it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use csi_control_plane::sandbox::driver::State;
+use futures::stream::BoxStream;
+use futures::{StreamExt as _, future};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -252,6 +256,20 @@ impl Lab {
         lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
     }
 
+    /// Who holds a role's Lease from now on: each write of it, and "" where it was released.
+    pub(crate) async fn holders(&self, role: &str) -> BoxStream<'static, String> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let all = leases.list(&ListParams::default()).await.unwrap();
+        let role = role.to_owned();
+        let from = all.metadata.resource_version.unwrap();
+        let events = leases.watch(&WatchParams::default(), &from).await.unwrap();
+        let holder = move |event: kube::Result<WatchEvent<Lease>>| {
+            let (WatchEvent::Added(lease) | WatchEvent::Modified(lease)) = event.unwrap() else { return None };
+            lease.metadata.name?.contains(&role).then(|| lease.spec?.holder_identity).flatten()
+        };
+        events.filter_map(move |event| future::ready(holder(event))).boxed()
+    }
+
     /// The pod of the daemon that has a role's Lease, and its process.
     pub(crate) async fn leader(&self, role: &str) -> (Pod, u32) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -299,6 +317,13 @@ impl Lab {
         serde_yaml::from_str(&std::fs::read_to_string(self.folder.join("storage/state.yaml")).unwrap()).unwrap()
     }
 
+    /// The driver's record of its calls, from this byte on: lines of JSON.
+    pub(crate) fn calls(&self, from: u64) -> String {
+        let mut record = File::open(self.folder.join("storage").join(RPCS)).unwrap();
+        record.seek(SeekFrom::Start(from)).unwrap();
+        std::io::read_to_string(record).unwrap()
+    }
+
     /// No volume and no snapshot at the driver, no mount and no device on a node.
     pub(crate) async fn nothing_is_left(&self) {
         self.until("nothing is left at the driver", async || {
@@ -322,7 +347,10 @@ impl Lab {
 
     /// The rules that the records so far break. They are not judged when the lab ends: the controllers are not ours.
     pub(crate) fn broken_rules_of_others(&mut self) -> Vec<String> {
-        self.watched.take().map(Watched::into_faults).unwrap_or_default()
+        let Some(watched) = self.watched.take() else { return Vec::new() };
+        let broken = watched.faults();
+        std::mem::forget(watched);
+        broken
     }
 
     /// The nodes that volumes are attached to, by PersistentVolume.

@@ -34,6 +34,7 @@ async fn a_lost_node_keeps_its_volumes_until_it_is_out_of_service_and_comes_back
     // Another daemon works, and does what it is asked; nobody has said that the lost machine writes no more.
     a_volume_is_used(&lab, "beside-the-loss", &other).await;
     assert_eq!(lab.attachments().await.get(&volume), Some(&lost));
+    assert_eq!(lab.published(&volume), [lost.as_str()], "at the driver");
 
     let begun = Instant::now();
     let taint = format!("{OUT_OF_SERVICE}=nodeshutdown:NoExecute");

@@ -29,9 +29,7 @@ async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
     // While the reader runs, the volume is attached where it runs and nowhere else.
     lab.start_pod(&pod("reader", "files", second, "cat /data/file; sleep 1000")).await;
     assert_eq!(lab.attachments().await.get(&volume).map(String::as_str), Some(second));
-    let storage = lab.storage();
-    let (_, at_the_driver) = storage.volumes().iter().find(|(_, it)| it.name == volume).expect("the driver's volume");
-    assert_eq!(at_the_driver.published.keys().collect::<Vec<_>>(), [second]);
+    assert_eq!(lab.published(&volume), [second]);
     assert_eq!(lab.exec("reader", "cat /data/file").unwrap(), "precious\n");
     let mounts = lab.machines[1].mounts();
     assert!(mounts.iter().any(|path| path.contains("/pods/") && path.contains(&volume)), "{mounts:#?}");
@@ -92,8 +90,10 @@ pub(super) async fn a_volume_grows_under_a_running_pod(lab: &Lab, node: &str) {
     .await;
     let volume = lab.volume_of("growing").await;
     let storage = lab.storage();
-    let at_the_driver = storage.volumes().values().find(|it| it.name == volume).unwrap();
+    let (id, at_the_driver) = storage.volumes().iter().find(|(_, it)| it.name == volume).unwrap();
     assert_eq!(at_the_driver.capacity, 2 << 30);
+    let is_of_node = |line: &str| line.contains("\"NodeExpandVolume\"") && line.contains(id.as_str());
+    assert!(lab.calls(0).lines().any(is_of_node), "the node has made its file system larger");
     // The kubelet's own figure, which it asks the driver for.
     let figure = format!(
         "kubelet_volume_stats_capacity_bytes{{namespace=\"default\",persistentvolumeclaim=\"growing\"}} {:e}",

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt as _, future};
+use tokio::time::timeout;
+
 use super::lab::Lab;
 use super::machine::signal;
 use super::workloads::{BUSY, claim, pod};
@@ -92,13 +95,17 @@ async fn the_leader_is_killed(lab: &Lab, node: &str) {
 /// The node of the daemon that leads is drained: another works as soon as the Lease is released.
 async fn the_leader_is_evicted(lab: &Lab) {
     let leader = lab.leader("attacher").await.0;
-    let node = leader.spec.unwrap().node_name.unwrap();
+    let (name, node) = (leader.metadata.name.unwrap(), leader.spec.unwrap().node_name.unwrap());
     let other = lab.machines.iter().map(|machine| &machine.name).find(|name| **name != node).unwrap();
     let of_the_controller = "--pod-selector=app.kubernetes.io/name=csi-control-plane";
+    let holders = lab.holders("attacher").await;
     let begun = Instant::now();
     let drained = lab.kubectl(&["drain", &node, of_the_controller, "--delete-emptydir-data", "--timeout=60s"]);
     drained.unwrap_or_else(|told| panic!("{told}"));
     println!("the leader's pod is evicted after {:.1} s", begun.elapsed().as_secs_f64());
+    let mut others = holders.skip_while(|holder| future::ready(holder.starts_with(&name)));
+    let next = timeout(LEASE_LEFT, others.next()).await.expect("the Lease changes hands");
+    assert_eq!(next.as_deref(), Some(""), "it is released, and taken by another then");
     a_volume_is_used(lab, "after-the-eviction", other).await;
     lab.kubectl(&["uncordon", &node]).unwrap();
     lab.controllers_are_ready().await;

@@ -124,6 +124,13 @@ impl Lab {
         self.kubectl(&["exec", pod, "--", "sh", "-c", script])
     }
 
+    /// The nodes that a volume is published to, at the driver.
+    pub(crate) fn published(&self, volume: &str) -> Vec<String> {
+        let storage = self.storage();
+        let at_the_driver = storage.volumes().values().find(|it| it.name == volume).expect("the driver's volume");
+        at_the_driver.published.keys().cloned().collect()
+    }
+
     /// Waits until a volume is attached nowhere, at the cluster and at the driver.
     pub(crate) async fn detached(&self, volume: &str) {
         self.until("the volume is detached", async || {
@@ -160,12 +167,13 @@ impl Lab {
         self.kubectl(&["get", "pod", pod, "--namespace", lab::NAMESPACE, &counts]).unwrap().parse().unwrap()
     }
 
-    /// The busy pod's container is the same, its volume is attached where it runs, and it counts on.
+    /// The busy pod's container is the same, its volume is attached where it runs, for the driver too, and it counts on.
     pub(crate) async fn undisturbed(&self, volume: &str, lives: &[(i32, String)]) {
         let before = self.count("busy");
         self.until("the busy pod counts on", async || (self.count("busy") > before).then_some(())).await;
         assert_eq!(self.lives("busy").await, lives);
         assert_eq!(self.attachments().await.get(volume), Some(&self.machines[0].name));
+        assert_eq!(self.published(volume), [self.machines[0].name.as_str()], "at the driver");
     }
 
     /// The number that a busy pod has come to.

@@ -1,4 +1,5 @@
-//! A volume is published to a node only while finalizers hold the objects that say so, and it is unpublished before they go. Pure.
+//! A volume is published to a node only while finalizers hold the objects that say so, it is unpublished before they go, and no sooner than
+//! that is asked for. Pure.
 //!
 //! A controller knows of its finalizer by the answer to its write, or by a watch. The answers to its own attachment's writes it waits for;
 //! so a publish begins after the stamp of such an answer, if that was not sent before its stamp ([`super::audit`]). A finalizer on the volume
@@ -13,11 +14,13 @@ use super::violation::{Invariant, Violation};
 const PUBLISH: &str = "ControllerPublishVolume";
 const UNPUBLISH: &str = "ControllerUnpublishVolume";
 
-/// The publishes before their finalizers, and the finalizers that went before an unpublish.
+/// The publishes before their finalizers, the finalizers that went before an unpublish, and the unpublishes that nobody has asked for.
 pub(super) fn violations(rpcs: &[&Rpc], objects: &Objects) -> Vec<Violation> {
     let publishes = rpcs.iter().filter(|rpc| rpc.method == PUBLISH);
     let unprotected = publishes.filter_map(|publish| unprotected(publish, objects));
-    unprotected.chain(released_early(rpcs, objects)).collect()
+    let unpublishes = rpcs.iter().filter(|rpc| rpc.method == UNPUBLISH);
+    let unasked = unpublishes.filter_map(|unpublish| unasked(unpublish, objects));
+    unprotected.chain(released_early(rpcs, objects)).chain(unasked).collect()
 }
 
 fn held(object: &Object, finalizer: &str) -> bool {
@@ -67,6 +70,17 @@ fn unprotected_volume(handle: &String, publish: &Rpc, attachment: &Write, object
     let is_it = |it: &Object| it.handle.as_ref().is_none_or(|it| it == handle) && held(it, objects.finalizer);
     let is_held = volumes.any(|volume| volume.may_have_been(publish.begin, is_it));
     (!is_held).then(|| format!("its PersistentVolume {name} has no finalizer"))
+}
+
+/// What is wrong with an unpublish: an attachment says that the volume is attached there, and it is not being deleted.
+fn unasked(unpublish: &Rpc, objects: &Objects) -> Option<Violation> {
+    let (handle, node) = (unpublish.volume.as_ref()?, unpublish.node.as_ref()?);
+    let stays =
+        |it: &Object| it.is_attached && !it.is_deleting && it.node.as_ref() == Some(node) && objects.names(it, handle);
+    let attachment = objects.of(Kind::Attachment).find(|it| it.was_surely(unpublish.begin, stays))?;
+    let lines = attachment.at(unpublish.begin).map(Write::words).chain([unpublish.words()]);
+    let told = format!("{:?} {} stays", attachment.kind, attachment.name);
+    Some(Violation::new(Invariant::NoUnpublishUnasked, format!("volume {handle} on node {node}"), told, lines))
 }
 
 /// The finalizers that controllers took off too early.

@@ -57,6 +57,8 @@ pub(super) struct Object {
     pub(super) is_retained: bool,
     /// The node of an attachment, by the ID that the driver gave it.
     pub(super) node: Option<String>,
+    /// Whether an attachment says that its volume is attached.
+    pub(super) is_attached: bool,
     /// The PersistentVolume of an attachment.
     pub(super) volume: Option<String>,
     /// The uid of the snapshot or group that a content is for.
@@ -199,6 +201,7 @@ fn object(kind: Kind, answer: &Value) -> Object {
             object.driver = own("/spec/attacher").unwrap_or_default();
             object.volume = own("/spec/source/persistentVolumeName");
             object.node = note("csi.alpha.kubernetes.io/node-id");
+            object.is_attached = answer["status"]["attached"] == true;
             object.handle = own("/spec/source/inlineVolumeSpec/csi/volumeHandle")
                 .or_else(|| note("csi-control-plane.io/volume-handle"));
         }

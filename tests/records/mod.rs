@@ -10,7 +10,7 @@
 //! | file | invariant |
 //! |---|---|
 //! | `turns` | one call at a time changes a volume or a snapshot |
-//! | `attaching` | no publish before the finalizers of the attachment and its volume stand; none of them off before an OK unpublish |
+//! | `attaching` | no publish before the finalizers of the attachment and its volume stand; none of them off before an OK unpublish; no unpublish of what an attachment keeps |
 //! | `owners` | what was made has an object that names it, or is deleted; no deletion of what an object with Retain names |
 //! | `secrets` | no secret in a record or a log |
 //!

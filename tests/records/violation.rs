@@ -8,6 +8,7 @@ pub(super) enum Invariant {
     OneAtATime,
     FinalizersBeforePublish,
     UnpublishBeforeRelease,
+    NoUnpublishUnasked,
     NothingOwnerless,
     RetainedIsKept,
     NoSecret,
@@ -21,6 +22,7 @@ impl fmt::Display for Invariant {
                 "no ControllerPublishVolume before the finalizers of the attachment and its volume stand"
             }
             Self::UnpublishBeforeRelease => "no finalizer off before an OK ControllerUnpublishVolume",
+            Self::NoUnpublishUnasked => "no ControllerUnpublishVolume of what an attachment says is attached and stays",
             Self::NothingOwnerless => "what a driver has made has an object or is deleted",
             Self::RetainedIsKept => "no deletion of what an object with Retain names",
             Self::NoSecret => "no secret in a record or a log",

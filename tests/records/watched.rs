@@ -47,15 +47,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// What is wrong, in words, without failing the test: the calls were not ours.
-    pub(crate) fn into_faults(self) -> Vec<String> {
-        let faults = self.faults();
-        std::mem::forget(self);
-        faults
-    }
-
     /// What is wrong, in words.
-    fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let mut faults = shared.read_audit(&self.cluster);
         for folder in [&self.cluster].into_iter().chain(&self.logs) {
