@@ -6,7 +6,7 @@
 mod support;
 
 use csi_control_plane::cluster::{
-    Cached, CsiNode, Fanout, Fields, News, Node, PersistentVolume, PersistentVolumeClaim, StorageClass,
+    Cached, CsiNode, Fanout, Fields, News, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass,
     VolumeAttachment,
 };
 use serde_json::{Value, json};
@@ -20,6 +20,11 @@ struct Row(&'static str, usize, usize);
 /// Fills a fan-out from the wire, as a watch would, and returns the growth for each object. What is held is leaked, so that
 /// the next kind cannot move into its place.
 fn measure<K: Cached>(count: usize, object: impl Fn(usize) -> Value) -> usize {
+    measure_with::<K>(Fields::NONE, count, object)
+}
+
+/// The same of a cache that holds these groups of fields, too.
+fn measure_with<K: Cached>(fields: Fields, count: usize, object: impl Fn(usize) -> Value) -> usize {
     let mut fanout: Box<Fanout<K>> = Box::default();
     fanout.serve(support::DRIVER);
     let before = support::resident("self");
@@ -28,7 +33,7 @@ fn measure<K: Cached>(count: usize, object: impl Fn(usize) -> Value) -> usize {
         // Through text, so that strings have the capacity that the parser gives them.
         let text = object(number).to_string();
         let mut parsed: K = serde_json::from_str(&text).unwrap();
-        parsed.trim(support::DRIVER, Fields::NONE);
+        parsed.trim(support::DRIVER, fields);
         fanout.apply(News::Listed(parsed));
     }
     fanout.apply(News::ListDone);
@@ -81,6 +86,12 @@ fn main() {
         Row("another driver's PersistentVolumeClaim", measure::<PersistentVolumeClaim>(count, foreign_claim), 200),
         Row("our StorageClass", measure::<StorageClass>(count, support::class), 1_930),
         Row("Node, of which only metadata is watched", measure::<Node>(count, support::node_metadata), 1_700),
+        // 10 000 pods may take 15 MB.
+        Row(
+            "pod that an attach/detach controller reads",
+            measure_with::<Pod>(Fields::ATTACH, count, support::pod),
+            1_500,
+        ),
         Row("CSINode", measure::<CsiNode>(count, csi_node), 580),
     ];
     for Row(kind, bytes, most) in &table {

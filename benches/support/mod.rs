@@ -168,6 +168,33 @@ pub fn node_metadata(number: usize) -> Value {
     })
 }
 
+/// A pod with two claims that runs on a node, as a server sends it.
+pub fn pod(number: usize) -> Value {
+    let name = format!("database-{number}");
+    let claim = |of: &str| json!({ "name": of, "persistentVolumeClaim": { "claimName": format!("{of}-{name}") } });
+    let mount = json!([{ "name": "data", "mountPath": "/data" }, { "name": "log", "mountPath": "/log" }]);
+    let started = "2026-01-01T00:00:05Z";
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": format!("team-{}", number % 50), "uid": format!("66666666-0000-4000-8000-{number:012x}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z", "generateName": "database-",
+            "labels": { "app": "database", "pod-template-hash": "7d9c5b8f6", "statefulset.kubernetes.io/pod-name": name },
+            "annotations": { "example.com/checksum": "0123456789abcdef0123456789abcdef" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "database",
+                "uid": "77777777-0000-4000-8000-000000000000", "controller": true }],
+            "managedFields": [{ "manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1",
+                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": { "f:containers": {} } } }],
+        },
+        "spec": {
+            "nodeName": node_name(number), "volumes": [claim("data"), claim("log"), { "name": "tmp", "emptyDir": {} }],
+            "containers": [{ "name": "database", "image": "registry.example.com/database:16.2", "volumeMounts": mount }],
+        },
+        "status": { "phase": "Running", "startTime": started,
+            "containerStatuses": [{ "name": "database", "ready": true, "state": { "running": { "startedAt": started } } }] },
+    })
+}
+
 /// A node on which the driver runs.
 pub fn node(number: usize) -> Value {
     json!({

@@ -65,6 +65,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(480, "objects of other drivers are held as bytes, and come out as they went in"),
             Growth(56, "a walk over all objects, and what a list lacks, come in portions"),
             Growth(103, "what an attach/detach controller for all drivers reads of pods, volumes, nodes and drivers"),
+            Growth(7, "which drivers are registered on a node"),
         ],
     ),
     (
@@ -142,7 +143,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     (
         "roles/attach_detach",
         1142,
-        &[Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells")],
+        &[
+            Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
+            Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
+        ],
     ),
     (
         "roles/attacher",

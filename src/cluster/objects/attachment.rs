@@ -17,11 +17,11 @@ use smol_str::SmolStr;
 #[serde(rename_all = "camelCase")]
 pub struct VolumeAttachment {
     /// Name, uid, version, finalizers, deletion, and the annotations of [`names::VOLUME_ATTACHMENT_ANNOTATIONS`]; with
-    /// [`Fields::ATTACH_DETACH`] also whether `kube-controller-manager` has made it.
+    /// [`Fields::ATTACH`] also whether `kube-controller-manager` has made it.
     pub metadata: Meta,
     /// What is wished.
     pub spec: VolumeAttachmentSpec,
-    /// What was done; empty for a foreign attachment, unless with [`Fields::ATTACH_DETACH`].
+    /// What was done; empty for a foreign attachment, unless with [`Fields::ATTACH`].
     #[serde(default, deserialize_with = "or_default")]
     pub status: VolumeAttachmentStatus,
 }
@@ -32,7 +32,7 @@ pub struct VolumeAttachment {
 pub struct VolumeAttachmentSpec {
     /// The name of the CSI driver that must act.
     pub attacher: SmolStr,
-    /// The Kubernetes node; empty for a foreign attachment, unless with [`Fields::ATTACH_DETACH`].
+    /// The Kubernetes node; empty for a foreign attachment, unless with [`Fields::ATTACH`].
     #[serde(default, deserialize_with = "or_default")]
     pub node_name: String,
     /// The volume.
@@ -91,7 +91,7 @@ impl Cached for VolumeAttachment {
         // Its specification never changes, so who manages that has made it (attach-detach spec 1).
         let made_by = self.metadata.managers.intersection(Managers::SPEC);
         trim_meta(&mut self.metadata, names::VOLUME_ATTACHMENT_ANNOTATIONS);
-        let is_attached = fields.contains(Fields::ATTACH_DETACH);
+        let is_attached = fields.contains(Fields::ATTACH);
         if is_attached {
             self.metadata.managers = made_by;
         }

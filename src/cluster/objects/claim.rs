@@ -21,7 +21,7 @@ use smol_str::SmolStr;
 /// The wish to have a volume.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct PersistentVolumeClaim {
-    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says. With [`Fields::ATTACH_DETACH`] also the
+    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says. With [`Fields::ATTACH`] also the
     /// owner that controls it.
     pub metadata: Meta,
     /// What is wished.
@@ -206,7 +206,7 @@ impl Cached for PersistentVolumeClaim {
 
     fn trim(&mut self, driver: &str, fields: Fields) {
         // A pod's ephemeral volume is made for a claim that the pod controls (attach-detach spec 3).
-        let owners = self.metadata.owner_references.take().filter(|_| fields.contains(Fields::ATTACH_DETACH));
+        let owners = self.metadata.owner_references.take().filter(|_| fields.contains(Fields::ATTACH));
         self.trim_fields(driver, fields);
         let controller = owners.into_iter().flatten().find(|owner| owner.controller == Some(true));
         self.metadata.owner_references = controller.map(|owner| Box::from([owner]));

@@ -7,7 +7,7 @@ use super::{Cached, Fields, IndexName, or_default, trim_meta};
 use crate::cluster::meta::Meta;
 
 /// The object of one driver, which has the driver's name. The spec of another driver's object is the default, but for
-/// `attach_required` with [`Fields::ATTACH_DETACH`].
+/// `attach_required` with [`Fields::ATTACH`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsiDriver {
     /// Name, uid, version and deletion.
@@ -96,7 +96,7 @@ impl Cached for CsiDriver {
         self.metadata.finalizers = None;
         self.metadata.creation_timestamp = None;
         if *self.metadata.name != *driver {
-            let attach_required = self.spec.attach_required || !fields.contains(Fields::ATTACH_DETACH);
+            let attach_required = self.spec.attach_required || !fields.contains(Fields::ATTACH);
             self.spec = CsiDriverSpec { attach_required, ..CsiDriverSpec::default() };
         }
     }

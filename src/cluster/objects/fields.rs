@@ -18,7 +18,7 @@ impl Fields {
     /// What an attach/detach controller reads, for all drivers: who controls a claim, which volumes a node has, when pods stop using
     /// theirs, which volume a `PersistentVolume` and an attachment are of, and whether another such controller is active (attach-detach
     /// spec 1, 2).
-    pub const ATTACH_DETACH: Self = Self(2);
+    pub const ATTACH: Self = Self(2);
     /// What a health monitor reads of claims and pods: the health that was told, and the node (node-and-health spec C4).
     pub const HEALTH: Self = Self(4);
     /// What a translation reads of the in-tree volumes and classes whose successor is our driver (migration spec 11). For any other

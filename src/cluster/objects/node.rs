@@ -1,4 +1,5 @@
-//! Nodes: of a `CSINode` only our driver's entry, of a `Node` only its labels. Pure.
+//! Nodes: of a `CSINode` only our driver's entry, and the names of the others if an attach/detach controller is hosted; of a `Node` only
+//! its labels. Pure.
 
 use serde::Deserialize;
 
@@ -16,7 +17,7 @@ pub struct CsiNode {
     pub spec: CsiNodeSpec,
 }
 
-/// The drivers of a node; in a cache only our own.
+/// The drivers of a node; in a cache only our own, and with [`Fields::ATTACH`] the names of all.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct CsiNodeSpec {
     /// One entry per driver.
@@ -38,6 +39,11 @@ pub struct CsiNodeDriver {
 }
 
 impl CsiNode {
+    /// Whether `driver` is registered on this node; from a cache of other drivers only with [`Fields::ATTACH`].
+    pub fn has(&self, driver: &str) -> bool {
+        self.spec.drivers.iter().any(|entry| entry.name == driver)
+    }
+
     /// What `driver` calls this node, if it runs there.
     pub fn node_id(&self, driver: &str) -> Option<&str> {
         self.spec.drivers.iter().find(|entry| entry.name == driver).map(|entry| entry.node_id.as_str())
@@ -52,11 +58,15 @@ impl CsiNode {
 impl Cached for CsiNode {
     const KIND: &'static str = "CSINode";
 
-    fn trim(&mut self, driver: &str, _fields: Fields) {
+    fn trim(&mut self, driver: &str, fields: Fields) {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         self.metadata.creation_timestamp = None;
-        self.spec.drivers.retain(|entry| entry.name == driver);
+        let names_all = fields.contains(Fields::ATTACH);
+        self.spec.drivers.retain(|entry| names_all || entry.name == driver);
+        for other in self.spec.drivers.iter_mut().filter(|entry| entry.name != driver) {
+            *other = CsiNodeDriver { name: std::mem::take(&mut other.name), ..CsiNodeDriver::default() };
+        }
         self.spec.drivers.shrink_to_fit();
     }
 

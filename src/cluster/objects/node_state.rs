@@ -4,7 +4,7 @@
 //! that the kubelet writes its status. Who reads labels alone watches [`Node`](super::Node).
 //!
 //! A health monitor reads whether the node is ready. The rest is an attach/detach controller's:
-//! [`Fields::ATTACH_DETACH`].
+//! [`Fields::ATTACH`].
 
 use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
@@ -18,7 +18,7 @@ use crate::cluster::names;
 /// A node's state (attach-detach spec 2).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeState {
-    /// Name, uid, version and deletion; with [`Fields::ATTACH_DETACH`] also when it was made, and whether
+    /// Name, uid, version and deletion; with [`Fields::ATTACH`] also when it was made, and whether
     /// `kube-controller-manager` manages its list of attached volumes.
     pub metadata: Meta,
     /// The condition `Ready`; unset if the node has none.
@@ -121,7 +121,7 @@ impl Cached for NodeState {
         trim_meta(&mut self.metadata, &[]);
         self.metadata.annotations = None;
         self.metadata.finalizers = None;
-        if fields.contains(Fields::ATTACH_DETACH) {
+        if fields.contains(Fields::ATTACH) {
             let held = std::mem::take(&mut self.volumes_in_use).into_iter();
             self.volumes_in_use = held.filter(|name| name.starts_with(names::CSI_VOLUME)).collect();
             self.metadata.creation_timestamp = creation_timestamp;

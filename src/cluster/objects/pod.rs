@@ -17,18 +17,18 @@ const PHASES: &[&str] = &["Pending", "Running", "Succeeded", "Failed", "Unknown"
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(from = "WirePod")]
 pub struct Pod {
-    /// Name, namespace, uid and version; with [`Fields::ATTACH_DETACH`] also when it was made, and when its deletion was requested.
+    /// Name, namespace, uid and version; with [`Fields::ATTACH`] also when it was made, and when its deletion was requested.
     pub metadata: Meta,
     /// The names of the claims in its namespace, those of generic ephemeral volumes among them.
     pub claims: Box<[SmolStr]>,
-    /// The name of its node, once it has one; from a cache only with [`Fields::HEALTH`] or [`Fields::ATTACH_DETACH`], and of a pod that
+    /// The name of its node, once it has one; from a cache only with [`Fields::HEALTH`] or [`Fields::ATTACH`], and of a pod that
     /// uses volumes.
     pub node: Option<SmolStr>,
     /// Whether it has come to its end: `Succeeded` or `Failed`.
     pub has_ended: bool,
     /// Its phase, if the API has one that is not known here.
     pub unknown_phase: Option<SmolStr>,
-    /// What an attach/detach controller reads besides; with [`Fields::ATTACH_DETACH`] alone, and `None` if it is the default.
+    /// What an attach/detach controller reads besides; with [`Fields::ATTACH`] alone, and `None` if it is the default.
     pub attach: Option<Box<PodAttach>>,
 }
 
@@ -163,17 +163,17 @@ impl From<WirePod> for Pod {
 }
 
 impl Pod {
-    /// Its in-tree volumes without a claim, by their names in the pod; from a cache only with [`Fields::ATTACH_DETACH`].
+    /// Its in-tree volumes without a claim, by their names in the pod; from a cache only with [`Fields::ATTACH`].
     pub fn in_tree(&self) -> &[(SmolStr, InTreeSource)] {
         self.attach.as_ref().map_or(&[], |attach| &attach.in_tree)
     }
 
-    /// Whether the claim is that of a generic ephemeral volume; from a cache only with [`Fields::ATTACH_DETACH`].
+    /// Whether the claim is that of a generic ephemeral volume; from a cache only with [`Fields::ATTACH`].
     pub fn is_ephemeral(&self, claim: &str) -> bool {
         self.attach.as_ref().is_some_and(|attach| attach.ephemeral.iter().any(|held| held == claim))
     }
 
-    /// Whether some container counts as running; from a cache only with [`Fields::ATTACH_DETACH`], and of a pod that is being deleted.
+    /// Whether some container counts as running; from a cache only with [`Fields::ATTACH`], and of a pod that is being deleted.
     pub fn has_running(&self) -> bool {
         self.attach.as_ref().is_some_and(|attach| attach.has_running)
     }
@@ -183,7 +183,7 @@ impl Cached for Pod {
     const KIND: &'static str = "Pod";
 
     fn trim(&mut self, _driver: &str, fields: Fields) {
-        let is_attached = fields.contains(Fields::ATTACH_DETACH);
+        let is_attached = fields.contains(Fields::ATTACH);
         let uses_volumes = !self.claims.is_empty() || (is_attached && !self.in_tree().is_empty());
         let is_placed = fields.contains(Fields::HEALTH) || is_attached;
         self.node = self.node.take().filter(|_| is_placed && uses_volumes);
@@ -311,9 +311,9 @@ mod tests {
             (json!({ "ephemeralContainerStatuses": [{ "state": {} }] }), true),
             (json!({ "initContainerStatuses": [{}] }), true),
         ] {
-            assert_eq!(pod(status.clone(), Fields::ATTACH_DETACH).has_running(), expected, "{status}");
+            assert_eq!(pod(status.clone(), Fields::ATTACH).has_running(), expected, "{status}");
         }
-        let full = pod(json!({}), Fields::ATTACH_DETACH);
+        let full = pod(json!({}), Fields::ATTACH);
         assert!(full.is_ephemeral("web-scratch") && !full.is_ephemeral("web-old"));
         assert_eq!(full.in_tree().iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["old"]);
         assert!(full.metadata.creation_timestamp.is_some() && full.metadata.deletion_timestamp.is_some());

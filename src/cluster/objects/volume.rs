@@ -80,7 +80,7 @@ pub struct VolumeSpec {
     pub in_tree: Option<InTree>,
     /// The CSI driver of a volume that is not ours.
     pub foreign_driver: Option<SmolStr>,
-    /// That driver's id of the volume; with [`Fields::ATTACH_DETACH`] alone.
+    /// That driver's id of the volume; with [`Fields::ATTACH`] alone.
     pub foreign_handle: Option<Box<str>>,
     /// Size and attributes; with [`Fields::RESIZE`] alone.
     pub resize: Option<Box<VolumeResize>>,
@@ -276,7 +276,7 @@ impl Cached for PersistentVolume {
 
     fn trim(&mut self, driver: &str, fields: Fields) {
         let is_resized = fields.contains(Fields::RESIZE);
-        let is_attached = fields.contains(Fields::ATTACH_DETACH);
+        let is_attached = fields.contains(Fields::ATTACH);
         let is_ours = |source: InTree| fields.contains(Fields::MIGRATION) && source.successor() == driver;
         let is_migrated = self.spec.in_tree.is_some_and(|source| is_attached || is_ours(source));
         let more = |wanted: bool, names: &'static [&'static str]| if wanted { names } else { &[] };

@@ -141,7 +141,7 @@ fn what_a_role_may_have_to_change_or_a_walk_must_find_is_held_as_it_is() {
             "a pod controls it",
             json!({ "metadata": { "ownerReferences": [
                 { "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "o", "controller": true }] } }),
-            Fields::ATTACH_DETACH,
+            Fields::ATTACH,
         ),
     ] {
         assert!(!is_packed::<PersistentVolumeClaim>(claim(OTHER, extra), fields), "{what}");

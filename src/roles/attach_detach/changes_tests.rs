@@ -5,12 +5,13 @@ use k8s_openapi::api::storage::v1 as storage;
 use serde_json::json;
 
 use crate::roles::attach_detach::fixtures::{
-    attach, attachments, bind, cluster, delete_pod, events, id, pod, reported, says, serve, uses,
+    attach, attachments, bind, cluster, delete_pod, events, failure, id, pod, reported, says, serve, uses,
 };
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::served::Served;
 use crate::sandbox::api::PatchBody;
-use crate::sandbox::api::faults::{Action, Fault, Matching};
+use crate::sandbox::api::faults::{Action, Fault, Matching, WatchEnd};
+use crate::sandbox::api::pure::rejection::Rejection;
 
 use super::*;
 
@@ -145,5 +146,73 @@ async fn d30_an_in_tree_volume_of_a_pod_is_attached_by_the_handle_of_the_driver_
     assert_eq!(spec.csi.unwrap().volume_handle, id.handle());
     delete_pod(&world, "web");
     world.until("it is gone", |world| attachments(world).is_empty()).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d9_what_is_gone_between_decision_and_deletion_is_not_deleted_twice() {
+    let world = settled().await;
+    let name = id("v").attachment_name("n1");
+    let deletes = Matching::any().verb("delete").resource("volumeattachments");
+    let delayed = world.testbed.api.faults().add(Fault::on(deletes, Action::DelayBefore(SECOND)).times(1));
+    delete_pod(&world, "web");
+    world.until("the deletion is under way", |world| world.testbed.api.faults().hits(delayed) == 1).await;
+    assert!(world.testbed.api.delete::<storage::VolumeAttachment>("", &name).is_ok());
+    pod(&world, "next", "n1", "data");
+    world.until("the next pod has it", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
+    tokio::time::sleep(600 * SECOND).await;
+    assert_eq!((attachments(&world), reported(&world, "n1")), (at(&["n1"]), vec!["v".to_owned()]));
+    assert_eq!(world.testbed.api.audit().count("delete", "volumeattachments"), 1);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn d31_what_a_pod_wants_ends_with_a_list_that_lacks_the_pod() {
+    let world = settled().await;
+    let faults = world.testbed.api.faults();
+    let held = faults.hold_watches(Matching::any().resource("pods"));
+    delete_pod(&world, "web");
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!(attachments(&world), at(&["n1"]), "the deletion is not known");
+    // The history is gone, so that the next watch begins with a list.
+    world.testbed.api.compact();
+    faults.drop_watches(Matching::any().resource("pods"), WatchEnd::Cut);
+    faults.remove(held);
+    world.until("it is gone", |world| attachments(world).is_empty()).await;
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_reads_that_its_driver_is_not_registered_on_its_node() {
+    let world = cluster(json!({})).await;
+    let none = PatchBody::Merge(json!({ "spec": { "drivers": [] } }));
+    world.testbed.api.patch::<storage::CSINode>("", "n1", none).unwrap();
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    serve(&world);
+    world.until("it is told", |world| events(world).len() == 1).await;
+    assert_eq!(attachments(&world), at(&["n1"]), "the attacher tries again by itself");
+    let expected = "AttachVolume.Attach failed for volume \"pv-data\" : driver other.csi is not registered on node n1: its CSINode \
+                does not name the driver";
+    assert_eq!(events(&world)[0].2, expected);
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_fails_if_what_there_is_cannot_be_listed_for_five_minutes() {
+    let world = cluster(json!({})).await;
+    let lists = Matching::any().verb("list").resource("csinodes");
+    world.testbed.api.faults().add(Fault::on(lists, Action::Refuse(Rejection::internal("broken"))));
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    serve(&world);
+    tokio::time::sleep(290 * SECOND).await;
+    assert_eq!(failure(&world), None);
+    tokio::time::sleep(20 * SECOND).await;
+    assert!(failure(&world).unwrap().starts_with("what there is cannot be listed"));
+    assert_eq!(attachments(&world), at(&[]), "I11");
+    world.testbed.api.faults().clear();
+    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    assert_eq!(failure(&world), None);
     world.testbed.tear_down().await;
 }

@@ -1,10 +1,12 @@
-//! `roles.attachDetach:` in the configuration file, once the role is hosted (attach-detach spec 14).
+//! `roles.attachDetach:` in the configuration file (attach-detach spec 14).
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
 
@@ -111,9 +113,28 @@ impl Section for AttachDetachSection {
     }
 }
 
+/// What is allowed, and may let two controllers work.
+pub(super) fn warnings(section: &Value, _: Rest<'_>) -> Vec<String> {
+    let section: Option<AttachDetachSection> = RoleSection::read(section).ok();
+    let effect = match section.map(|section| section.exclusive_check) {
+        Some(ExclusiveCheck::Off) => "is off: nobody notices",
+        Some(ExclusiveCheck::Warn) => "is warn: it is only said",
+        Some(ExclusiveCheck::Refuse) | None => return Vec::new(),
+    };
+    vec![format!(
+        "roles.attachDetach.exclusiveCheck {effect} if the attach/detach controller of kube-controller-manager works, too, and each \
+         detaches what the other has attached"
+    )]
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn what_makes_no_sense_is_refused() {
@@ -136,5 +157,14 @@ mod tests {
         };
         assert_eq!(faulty_keys(&patient), Vec::<String>::new(), "the timer forces nothing");
         assert_eq!(faulty_keys(&AttachDetachSection::default()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_check_that_does_not_stop_the_role_is_warned_of() {
+        let (config, roles) = (Config::default(), BTreeMap::new());
+        let of = |check: &str| warnings(&json!({ "exclusiveCheck": check }), Rest { config: &config, roles: &roles });
+        assert!(of("off")[0].starts_with("roles.attachDetach.exclusiveCheck is off: nobody notices if"));
+        assert!(of("warn")[0].contains("is warn: it is only said if"));
+        assert_eq!(of("refuse"), Vec::<String>::new());
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{
-    BY_NODE, Cache, CsiDriver, EventKind, EventTarget, NodeState, ObjectName, PersistentVolume, PersistentVolumeClaim,
-    Pod, VolumeAttachment,
+    BY_NODE, Cache, CsiDriver, CsiNode, EventKind, EventTarget, NodeState, ObjectName, PersistentVolume,
+    PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::memory::Mark;
@@ -38,6 +38,8 @@ pub struct Stores {
     pub nodes: Store<NodeState>,
     /// Every `CSIDriver`.
     pub drivers: Store<CsiDriver>,
+    /// Every `CSINode`, with the names of its drivers.
+    pub csi_nodes: Store<CsiNode>,
     /// Every attachment.
     pub attachments: Store<VolumeAttachment>,
 }
@@ -262,10 +264,17 @@ impl Context {
             (before, ids(wishes), news)
         });
         // Only people can change that, so it is told once (spec 13, row 7).
-        for text in untranslatable.iter().filter(|_| self.section.events) {
-            self.scope.event(&EventTarget::of(pod.as_ref()), EventKind::Warning, names::ATTACH_FAILED, text);
+        for text in &untranslatable {
+            self.warn(pod, text);
         }
         (before, now)
+    }
+
+    /// Tells a pod why it has no volume, unless another controller works.
+    pub fn warn(&self, pod: &Pod, text: &str) {
+        if self.section.events && self.permit() != Permit::No {
+            self.scope.event(&EventTarget::of(pod), EventKind::Warning, names::ATTACH_FAILED, text);
+        }
     }
 
     /// What pods want, once for each of them.

@@ -22,7 +22,7 @@ fn ends(at: &'static [&'static str; 2], world: &Served) -> Option<Ended> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_wants_is_attached_and_reported() {
+async fn d27_what_a_pod_wants_is_attached_and_reported() {
     let scene = async || {
         let world = cluster(json!({})).await;
         bind(&world, "data", "v", "ReadWriteOnce");
@@ -33,7 +33,7 @@ async fn what_a_pod_wants_is_attached_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_wants_is_withdrawn_and_then_deleted() {
+async fn d27_what_nobody_wants_is_withdrawn_and_then_deleted() {
     let scene = async || {
         let world = cluster(json!({})).await;
         bind(&world, "data", "v", "ReadWriteOnce");
@@ -45,7 +45,7 @@ async fn what_nobody_wants_is_withdrawn_and_then_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d3_an_exclusive_volume_moves_with_its_pod() {
+async fn d3_d27_an_exclusive_volume_moves_with_its_pod() {
     let scene = async || {
         let world = cluster(json!({})).await;
         bind(&world, "data", "v", "ReadWriteOnce");
@@ -58,7 +58,7 @@ async fn d3_an_exclusive_volume_moves_with_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn d32_an_attachment_of_no_known_volume_is_deleted() {
+async fn d27_d32_an_attachment_of_no_known_volume_is_deleted() {
     let scene = async || {
         let world = cluster(json!({ "orphanGrace": "2s" })).await;
         attachment(&world, "n1", "v", "gone", true);

@@ -5,6 +5,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::diagnostics::{RoleReport, RoleScope, RoleStatus};
 use crate::election::Term;
 use crate::roles::attach_detach::REGISTRATION;
 use crate::roles::attach_detach::volume_id::VolumeId;
@@ -36,6 +37,10 @@ pub(super) fn node(world: &Served, name: &str) {
     let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name, "annotations": managed } });
     world.testbed.api.create_value(object).unwrap();
     says(world, name, &json!({ "conditions": [{ "type": "Ready", "status": "True" }] }));
+    let entry = json!({ "name": DRIVER, "nodeID": name, "topologyKeys": null });
+    let object = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": name },
+        "spec": { "drivers": [entry] } });
+    world.testbed.api.create_value(object).unwrap();
 }
 
 /// The kubelet writes the status of its node.
@@ -138,4 +143,22 @@ pub(super) fn events(world: &Served) -> Vec<(String, String, String)> {
         (it.reason.unwrap_or_default(), it.involved_object.name.unwrap_or_default(), it.message.unwrap_or_default())
     };
     events.into_iter().map(of).collect()
+}
+
+/// Why the role fails, as the status page says it.
+pub(super) fn failure(world: &Served) -> Option<String> {
+    let _shown = world.context.board.role(|| RoleReport {
+        name: REGISTRATION.name.to_owned(),
+        scope: RoleScope::Cluster,
+        state: RoleStatus::Serving,
+        lease: None,
+        leader: None,
+        term: None,
+        term_age: None,
+        restarts: 0,
+        last_error: None,
+        failure: None,
+        facts: Vec::new(),
+    });
+    world.context.board.report().roles.remove(0).failure
 }

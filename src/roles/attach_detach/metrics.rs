@@ -19,12 +19,12 @@ metrics! {
     FORCED = "attach_detach_controller_attachdetach_controller_forced_detaches", Kind::Counter, ["reason"],
         "Number of times the A/D Controller performed a forced detach", of THEIRS;
     /// How long a gate was shut.
-    GATE_WAIT = "attach_detach_gate_wait_seconds", Kind::Histogram(WAIT_BUCKETS), ["reason"],
+    GATE_WAIT = "csi_control_plane_attach_detach_gate_wait_seconds", Kind::Histogram(WAIT_BUCKETS), ["reason"],
         "Seconds that a volume waited until it could be detached from a node (in-use, timer) or attached to it (multi-attach).";
     /// Attachments whose volume cannot be told.
-    ORPHANS = "attach_detach_orphans_total", Kind::Counter, ["action"],
+    ORPHANS = "csi_control_plane_attach_detach_orphans_total", Kind::Counter, ["action"],
         "VolumeAttachments whose volume nobody knows: deleted, or kept because a pod may want it, or recovered.";
     /// Writes of the status of nodes.
-    STATUS_WRITES = "attach_detach_node_status_writes_total", Kind::Counter, ["result"],
+    STATUS_WRITES = "csi_control_plane_attach_detach_node_status_writes_total", Kind::Counter, ["result"],
         "Writes of the attached volumes into the status of a node, by result: ok, conflict, gone or error.";
 }

@@ -39,6 +39,7 @@ pub mod orphans;
 mod rules;
 mod serve;
 mod triggers;
+mod unresolved;
 pub mod volume;
 pub mod volume_id;
 mod waiting;
@@ -55,7 +56,7 @@ use super::wiring::Wiring;
 /// The role's line in [`super::ROLES`], once it is there.
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
-    section: RoleSection::of::<AttachDetachSection>(NAME),
+    section: RoleSection::of::<AttachDetachSection>(NAME).with_warnings(config::warnings),
     sidecar: None,
     restart_keys: &[],
     metrics: metrics::ALL,

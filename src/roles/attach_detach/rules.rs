@@ -11,8 +11,10 @@ pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
     let mut rules = vec![
         Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "delete"], attachments),
         Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),
-        EventRecorder::rule(),
     ];
+    if section.events {
+        rules.push(EventRecorder::rule());
+    }
     if section.write_node_status {
         rules.push(Rule::cluster("", "nodes/status", &["patch"], "report attached volumes to the kubelet"));
     }

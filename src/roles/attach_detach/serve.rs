@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tracing::info_span;
 
 use crate::cluster::{
-    Cache, CsiDriver, Fields, NodeState, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
+    Cache, CsiDriver, CsiNode, Fields, NodeState, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::election::Term;
 use crate::roles::kit::{Controllers, Store, TermScope, queues};
@@ -23,7 +23,7 @@ use super::volume::Volumes;
 use super::volume_id::VolumeId;
 use super::{NAME, names, triggers, waiting};
 
-/// The role fails when the status of a node could not be written for this long (spec 15).
+/// The role fails when its caches were not listed, or the status of a node could not be written, for this long (spec 15).
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The role.
@@ -41,18 +41,20 @@ pub(super) struct Caches {
     volumes: Cache<PersistentVolume>,
     nodes: Cache<NodeState>,
     drivers: Cache<CsiDriver>,
+    csi_nodes: Cache<CsiNode>,
     attachments: Cache<VolumeAttachment>,
 }
 
 impl Caches {
     pub(super) fn wire(wiring: &mut Wiring<'_>) -> Self {
         Self {
-            pods: wiring.cache_with(Fields::ATTACH_DETACH),
-            claims: wiring.cache_with(Fields::ATTACH_DETACH),
-            volumes: wiring.cache_with(Fields::ATTACH_DETACH),
-            nodes: wiring.cache_with(Fields::ATTACH_DETACH),
-            drivers: wiring.cache_with(Fields::ATTACH_DETACH),
-            attachments: wiring.cache_with(Fields::ATTACH_DETACH),
+            pods: wiring.cache_with(Fields::ATTACH),
+            claims: wiring.cache_with(Fields::ATTACH),
+            volumes: wiring.cache_with(Fields::ATTACH),
+            nodes: wiring.cache_with(Fields::ATTACH),
+            drivers: wiring.cache_with(Fields::ATTACH),
+            csi_nodes: wiring.cache_with(Fields::ATTACH),
+            attachments: wiring.cache_with(Fields::ATTACH),
         }
     }
 
@@ -62,6 +64,7 @@ impl Caches {
         self.volumes.synced().await;
         self.nodes.synced().await;
         self.drivers.synced().await;
+        self.csi_nodes.synced().await;
         self.attachments.synced().await;
     }
 
@@ -72,6 +75,7 @@ impl Caches {
             volumes: Store::of(&self.volumes),
             nodes: Store::of(&self.nodes),
             drivers: Store::of(&self.drivers),
+            csi_nodes: Store::of(&self.csi_nodes),
             attachments: Store::of(&self.attachments),
         }
     }
@@ -87,6 +91,7 @@ impl Stores {
             self.volumes.list(),
             self.nodes.list(),
             self.drivers.list(),
+            self.csi_nodes.list(),
             self.attachments.list()
         );
     }
@@ -101,10 +106,16 @@ impl Role for AttachDetach {
 impl AttachDetach {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let stores = self.caches.during_term();
+        let (clock, begun) = (role.clock, role.clock.now());
+        let unlisted = role.board.failure(NAME, move || {
+            let is_long = clock.now().saturating_duration_since(begun) >= PATIENCE;
+            is_long.then(|| "what there is cannot be listed for more than 5m, and nothing is done meanwhile".to_owned())
+        });
         let listed = async { (self.caches.synced().await, stores.listed().await) };
         if term.unless_over(listed).await.is_err() {
             return Ok(());
         }
+        drop(unlisted);
         let queues = self.queues(role);
         let scope = TermScope::new(NAME, role, &term);
         let stores = (stores, self.caches.attachments.clone());

@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 use serde_json::json;
 
-use crate::diagnostics::{Cell, RoleReport, RoleScope, RoleStatus};
+use crate::diagnostics::Cell;
 use crate::roles::attach_detach::fixtures::{
-    attach, attachment, attachments, bind, cluster, delete_pod, events, id, node, pod, report, reported, says, serve,
-    set_attached, uses,
+    attach, attachment, attachments, bind, cluster, delete_pod, events, failure, id, node, pod, report, reported, says,
+    serve, set_attached, uses,
 };
 use crate::roles::kit::served::Served;
 use crate::sandbox::api::PatchBody;
@@ -47,34 +47,21 @@ async fn d1_a_pod_gets_its_volume_when_its_claim_is_bound_and_reads_that_it_has_
     pod(&world, "web", "n1", "data");
     serve(&world);
     tokio::time::sleep(SOON).await;
-    assert_eq!(waiting(&world), [("default/web".to_owned(), "claim data does not exist".to_owned())]);
+    let missing = "claim data does not exist";
+    assert_eq!(waiting(&world), [("default/web".to_owned(), missing.to_owned())]);
+    assert_eq!(events(&world), [], "it is mostly there soon");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let first = ("FailedAttachVolume".to_owned(), "web".to_owned(), format!("AttachVolume.Attach waits: {missing}"));
+    assert_eq!(events(&world), std::slice::from_ref(&first), "once");
     bind(&world, "data", "v", ONCE);
     world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
     assert_eq!(waiting(&world)[0].1, "the attacher of other.csi");
     attach(&world);
-    world.until("it is told", |world| !events(world).is_empty()).await;
+    world.until("it is told", |world| events(world).len() > 1).await;
     let note = "AttachVolume.Attach succeeded for volume \"pv-data\" ";
-    assert_eq!(events(&world), [("SuccessfulAttachVolume".to_owned(), "web".to_owned(), note.to_owned())]);
+    assert_eq!(events(&world), [first, ("SuccessfulAttachVolume".to_owned(), "web".to_owned(), note.to_owned())]);
     assert_eq!((reported(&world, "n1"), waiting(&world)), (vec!["v".to_owned()], vec![]));
     world.testbed.tear_down().await;
-}
-
-/// Why the role fails, as the status page says it.
-fn failure(world: &Served) -> Option<String> {
-    let _shown = world.context.board.role(|| RoleReport {
-        name: NAME.to_owned(),
-        scope: RoleScope::Cluster,
-        state: RoleStatus::Serving,
-        lease: None,
-        leader: None,
-        term: None,
-        term_age: None,
-        restarts: 0,
-        last_error: None,
-        failure: None,
-        facts: Vec::new(),
-    });
-    world.context.board.report().roles.remove(0).failure
 }
 
 /// The pods of the table of the status page, and what they wait for.

@@ -14,6 +14,7 @@ use crate::roles::kit::Controllers;
 use super::context::Context;
 use super::counts::Counts;
 use super::guard::{made_by_other, written_by_other};
+use super::unresolved::Unresolved;
 use super::volume_id::VolumeId;
 
 /// In how many parts everything is looked at in a period.
@@ -189,12 +190,13 @@ fn driver_changed(cx: &Context, change: &Change<CsiDriver>) {
 /// Row 8: looks at everything once in a period, spread over it, in case a change was missed. Never shortens a back-off.
 pub(super) async fn look_at_all(cx: Arc<Context>) {
     let again = Activation { cause: Cause::Resync, lane: 0, epoch: 0 };
-    let mut counts = Counts::default();
+    let (mut counts, mut unresolved) = (Counts::default(), Unresolved::default());
     loop {
         // Grace of a driver may have ended.
         for pod in cx.stores.pods.all() {
             cx.resolve_quietly(&pod);
         }
+        unresolved.tell(&cx);
         let held = cx.stores.attachments.all();
         let volumes: BTreeSet<_> = held.iter().filter_map(|held| cx.learn(held)).chain(cx.wanted()).collect();
         let nodes = cx.stores.nodes.all();

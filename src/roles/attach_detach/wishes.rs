@@ -65,6 +65,13 @@ pub enum Unresolved {
     Untranslatable(SmolStr, TranslationError),
 }
 
+impl Unresolved {
+    /// Whether it mostly ends by itself.
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, Self::Untranslatable(..))
+    }
+}
+
 /// What becomes of one volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolved {
@@ -102,7 +109,7 @@ impl PodWishes {
 
     /// That some of its volumes cannot be translated, for people.
     pub fn untranslatable(&self) -> Vec<String> {
-        self.open().filter(|why| matches!(why, Unresolved::Untranslatable(..))).map(ToString::to_string).collect()
+        self.open().filter(|why| !why.is_passing()).map(ToString::to_string).collect()
     }
 
     /// What it waits for, before a volume is known.

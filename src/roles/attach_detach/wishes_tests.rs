@@ -32,7 +32,7 @@ impl Facts for World {
 
 fn read<K: crate::cluster::Cached>(value: Value) -> Arc<K> {
     let mut object: K = serde_json::from_value(value).unwrap();
-    object.trim("own", Fields::ATTACH_DETACH);
+    object.trim("own", Fields::ATTACH);
     Arc::new(object)
 }
 

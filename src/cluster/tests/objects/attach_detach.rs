@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::full_meta;
 use crate::cluster::managers::Managers;
 use crate::cluster::objects::{
-    AttachedVolume, Cached, ClaimHealth, CsiDriver, CsiDriverSpec, Fields, HealthCondition, NodeState, Object,
+    AttachedVolume, Cached, ClaimHealth, CsiDriver, CsiDriverSpec, CsiNode, Fields, HealthCondition, NodeState, Object,
     PersistentVolume, PersistentVolumeClaim, ToldEvent, VolumeAttachment,
 };
 
@@ -47,7 +47,7 @@ fn node() -> Value {
 
 #[test]
 fn a_node_tells_its_volumes_and_whether_they_may_be_taken_from_it() {
-    let state: NodeState = read(&node(), Fields::ATTACH_DETACH);
+    let state: NodeState = read(&node(), Fields::ATTACH);
     assert!(state.is_managed && state.is_out_of_service);
     let ready = state.ready.as_ref().unwrap();
     assert_eq!(
@@ -100,7 +100,7 @@ fn a_node_that_says_nothing_is_neither_ready_nor_managed_and_has_no_volumes() {
         json!({ "metadata": { "name": "n" }, "spec": null, "status": null }),
         null,
     ] {
-        let state: NodeState = read(&bare, Fields::ATTACH_DETACH);
+        let state: NodeState = read(&bare, Fields::ATTACH);
         assert_eq!(state, NodeState { metadata: state.metadata.clone(), ..NodeState::default() });
     }
 }
@@ -114,13 +114,13 @@ fn an_attachment_tells_whether_another_controller_has_made_it() {
         read::<VolumeAttachment>(&object, asked).metadata.managers
     };
     let (made, them) = (json!({ "f:spec": { "f:attacher": {} } }), "kube-controller-manager");
-    assert_eq!(attachment("demo", them, &made, Fields::ATTACH_DETACH), Managers::SPEC);
-    assert_eq!(attachment("other", them, &made, Fields::ATTACH_DETACH), Managers::SPEC);
+    assert_eq!(attachment("demo", them, &made, Fields::ATTACH), Managers::SPEC);
+    assert_eq!(attachment("other", them, &made, Fields::ATTACH), Managers::SPEC);
     for (attacher, manager, fields, asked) in [
         ("demo", them, &made, Fields::NONE),
         ("other", them, &made, Fields::NONE),
-        ("demo", "csi-control-plane", &made, Fields::ATTACH_DETACH),
-        ("demo", them, &json!({ "f:metadata": {} }), Fields::ATTACH_DETACH),
+        ("demo", "csi-control-plane", &made, Fields::ATTACH),
+        ("demo", them, &json!({ "f:metadata": {} }), Fields::ATTACH),
     ] {
         assert_eq!(attachment(attacher, manager, fields, asked), Managers::default(), "{attacher} {manager} {fields}");
     }
@@ -131,7 +131,7 @@ fn volumes_attachments_and_drivers_of_others_are_known_as_far_as_they_are_attach
     let volume = json!({ "metadata": full_meta("pv"), "spec": { "accessModes": ["ReadWriteOnce"],
         "csi": { "driver": "other", "volumeHandle": "v^1", "volumeAttributes": { "a": "b" } },
         "claimRef": { "namespace": "shop", "name": "data", "uid": "cu" } } });
-    let held: PersistentVolume = read(&volume, Fields::ATTACH_DETACH);
+    let held: PersistentVolume = read(&volume, Fields::ATTACH);
     assert_eq!(
         (held.spec.foreign_driver.as_deref(), held.spec.foreign_handle.as_deref()),
         (Some("other"), Some("v^1"))
@@ -139,17 +139,17 @@ fn volumes_attachments_and_drivers_of_others_are_known_as_far_as_they_are_attach
     assert_eq!((held.spec.access_modes.len(), held.spec.csi.is_none()), (1, true));
     assert_eq!(held.spec.claim_ref.unwrap().uid.as_deref(), Some("cu"));
     let in_tree = json!({ "metadata": full_meta("pv"), "spec": { "awsElasticBlockStore": { "volumeID": "vol-1" } } });
-    assert!(read::<PersistentVolume>(&in_tree, Fields::ATTACH_DETACH).spec.migration.is_some());
+    assert!(read::<PersistentVolume>(&in_tree, Fields::ATTACH).spec.migration.is_some());
     assert!(read::<PersistentVolume>(&in_tree, Fields::MIGRATION).spec.migration.is_none());
     let attachment = json!({ "metadata": full_meta("va"), "spec": { "attacher": "other", "nodeName": "n",
         "source": { "inlineVolumeSpec": { "csi": { "driver": "other", "volumeHandle": "v" } } } },
         "status": { "attached": true, "attachmentMetadata": { "a": "b" } } });
-    let held: VolumeAttachment = read(&attachment, Fields::ATTACH_DETACH);
+    let held: VolumeAttachment = read(&attachment, Fields::ATTACH);
     assert!(held.status.attached && held.spec.node_name == "n" && held.status.attachment_metadata.is_none());
     assert!(held.metadata.creation_timestamp.is_some() && held.spec.source.inline_volume_spec.is_some());
     let driver =
         json!({ "metadata": full_meta("other"), "spec": { "attachRequired": false, "storageCapacity": true } });
-    let held: CsiDriver = read(&driver, Fields::ATTACH_DETACH);
+    let held: CsiDriver = read(&driver, Fields::ATTACH);
     assert_eq!(held.spec, CsiDriverSpec { attach_required: false, ..CsiDriverSpec::default() });
 }
 
@@ -172,7 +172,7 @@ fn a_claim_tells_which_pod_controls_it() {
             object["spec"] = json!({});
             object["metadata"]["annotations"] = json!({ "volume.kubernetes.io/storage-provisioner": "demo" });
         }
-        let claim: PersistentVolumeClaim = read(&object, Fields::ATTACH_DETACH);
+        let claim: PersistentVolumeClaim = read(&object, Fields::ATTACH);
         let owners = claim.metadata.owner_references.as_deref().unwrap();
         let told: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.uid.as_str())).collect();
         assert_eq!(told, [("Pod", "pu")]);
@@ -180,7 +180,7 @@ fn a_claim_tells_which_pod_controls_it() {
     }
     let mut object = claim();
     object["metadata"]["ownerReferences"][1]["controller"] = json!(null);
-    assert_eq!(read::<PersistentVolumeClaim>(&object, Fields::ATTACH_DETACH).metadata.owner_references, None);
+    assert_eq!(read::<PersistentVolumeClaim>(&object, Fields::ATTACH).metadata.owner_references, None);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_claim_with_a_volume_tells_the_health_that_it_was_given() {
         serde_json::to_value(&health.conditions).unwrap(),
         claim()["status"]["healthStatus"]["healthConditions"]
     );
-    assert_eq!(held(&claim(), Fields::RESIZE | Fields::ATTACH_DETACH), None);
+    assert_eq!(held(&claim(), Fields::RESIZE | Fields::ATTACH), None);
     let mut object = claim();
     object["spec"] = json!({});
     assert_eq!(held(&object, Fields::HEALTH), None, "without a volume there is none that is ill");
@@ -262,4 +262,15 @@ fn an_event_that_was_told_says_of_what_when_and_by_whom() {
         .unwrap();
     assert_eq!(bare, ToldEvent { metadata: bare.metadata.clone(), ..ToldEvent::default() });
     assert_eq!(<ToldEvent as Object>::Kind::url_path(&(), Some("shop")), "/api/v1/namespaces/shop/events");
+}
+
+#[test]
+fn a_node_tells_which_drivers_are_registered_and_the_ids_of_our_own_alone() {
+    let entry = |name: &str| json!({ "name": name, "nodeID": "id-1", "topologyKeys": ["zone"] });
+    let object = json!({ "metadata": { "name": "n1" }, "spec": { "drivers": [entry("demo"), entry("other")] } });
+    let node: CsiNode = read(&object, Fields::ATTACH);
+    assert!(node.has("demo") && node.has("other") && !node.has("third"));
+    assert_eq!((node.node_id("demo"), node.node_id("other")), (Some("id-1"), Some("")));
+    let own: CsiNode = read(&object, Fields::NONE);
+    assert!(own.has("demo") && !own.has("other"));
 }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn each_case_of_the_table_of_gates() {
+    fn d15_and_each_case_of_the_table_of_gates() {
         let left = Some(Duration::from_millis(300_001));
         let missing = |was_free| Standing::Missing { was_free };
         for (row, node, unwanted, rules, expected) in [

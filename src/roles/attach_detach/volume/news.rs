@@ -59,7 +59,8 @@ fn what(view: &View, node: &str, site: &Site) -> Option<(What, u128)> {
         Phase::Attaching => match attach_error(site) {
             Some(message) => Some((failed(view, site, message), 0)),
             None if site.state() == State::Pending => {
-                Some((failed(view, site, &silent(view, "attach")), turn(SILENT, SILENT_AGAIN)?))
+                let message = if site.is_registered { silent(view, "attach") } else { unregistered(view, node) };
+                Some((failed(view, site, &message), turn(SILENT, SILENT_AGAIN)?))
             }
             None => None,
         },
@@ -129,6 +130,7 @@ pub fn waits(view: &View, node: &str, pod: &Arc<Pod>) -> Option<String> {
             Some(error) if error.error_code == Some(LIMIT) => {
                 format!("the node has as many volumes as it may have: {}", error.message.as_deref().unwrap_or_default())
             }
+            _ if site.state() == State::Pending && !site.is_registered => unregistered(view, node),
             Some(error) => format!("the attacher fails: {}", error.message.as_deref().unwrap_or_default()),
             None if site.state() == State::Attached => "the status of the node".to_owned(),
             None => format!("the attacher of {}", view.id.driver()),
@@ -136,9 +138,7 @@ pub fn waits(view: &View, node: &str, pod: &Arc<Pod>) -> Option<String> {
         Phase::Blocked if clashes(site) => {
             Some("the name of its VolumeAttachment belongs to another volume".to_owned())
         }
-        Phase::Blocked if matches!(site.standing, Standing::Missing { .. }) => {
-            Some("the node is not registered".to_owned())
-        }
+        Phase::Blocked if matches!(site.standing, Standing::Missing { .. }) => Some(format!("there is no node {node}")),
         Phase::Blocked => Some(blocked(view, node, site).and_then(of_pod).unwrap_or_else(|| "its turn".to_owned())),
     }
 }
@@ -149,6 +149,10 @@ const LIMIT: i32 = 8;
 fn attach_error(site: &Site) -> Option<&str> {
     let held = site.attachment().filter(|held| !held.status.attached)?;
     Some(held.status.attach_error.as_deref()?.message.as_deref().unwrap_or("failed"))
+}
+
+fn unregistered(view: &View, node: &str) -> String {
+    format!("driver {} is not registered on node {node}: its CSINode does not name the driver", view.id.driver())
 }
 
 fn silent(view: &View, verb: &str) -> String {

@@ -124,6 +124,7 @@ fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: O
     Site {
         is_managed: state.as_ref().is_none_or(|state| cx.manages(state)),
         standing: standing(cx, id, node, state.as_deref(), &attachment),
+        is_registered: cx.stores.csi_nodes.get(&ObjectName::cluster(node)).is_some_and(|it| it.has(id.driver())),
         is_reported: is_written && state.is_some_and(|state| is_listed(&state)),
         wishers,
         attachment,

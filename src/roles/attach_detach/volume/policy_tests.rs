@@ -47,6 +47,7 @@ pub(super) fn site(attachment: Held) -> Site {
     Site {
         is_managed: true,
         standing: READY,
+        is_registered: true,
         wishers: Vec::new(),
         attachment,
         is_reported: false,

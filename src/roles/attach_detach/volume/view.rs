@@ -78,11 +78,14 @@ pub struct Wisher {
 
 /// A volume on a node.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact")]
 pub struct Site {
     /// Whether the node's volumes are managed by this controller. A node without an object is.
     pub is_managed: bool,
     /// The node as far as its volumes may be taken from it.
     pub standing: Standing,
+    /// Whether the node's `CSINode` names the driver: an attacher attaches to no other node.
+    pub is_registered: bool,
     /// The pods there that want it, the oldest first.
     pub wishers: Vec<Wisher>,
     /// The object under the name of its attachment.
