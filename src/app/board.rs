@@ -218,6 +218,7 @@ impl StatusSource {
         let state = self.csi.state().borrow().clone();
         let (status, since, driver) = match &state {
             DriverState::Connecting { since, .. } => (DriverStatus::Connecting, Some(*since), None),
+            DriverState::Ready(driver) if driver.is_absent() => (DriverStatus::NotNeeded, None, None),
             DriverState::Ready(driver) => (DriverStatus::Ready, None, Some(driver)),
             DriverState::Lost { driver, since, .. } => (DriverStatus::Lost, Some(*since), Some(driver)),
             DriverState::Fatal(_) => (DriverStatus::Fatal, None, None),

@@ -11,7 +11,9 @@ use crate::cluster::rbac::{self, Namespaces, Rule, Rules};
 use crate::cluster::{Caches, Viewpoint};
 use crate::config::Loaded;
 use crate::process::wrap;
-use crate::roles::{Expectation, Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring};
+use crate::roles::{
+    Expectation, Kind, LeasePolicy, LoadError, ROLES, Registration, RulesOf, Wired, Wiring, needs_driver,
+};
 
 use super::lease_group::ActiveRole;
 use super::local_roles::LoadedLocal;
@@ -22,8 +24,8 @@ pub(super) type Sections = BTreeMap<&'static str, Value>;
 /// What will run, and what it needs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
-    /// The driver in the names below.
-    pub driver: String,
+    /// The driver in the names below; `None`: no role of the cluster needs one, and no name depends on it.
+    pub driver: Option<String>,
     /// Whether a role needs the cluster. If none does, the daemon needs no kubeconfig, no service account and no API server.
     pub cluster: bool,
     /// The enabled roles and the Lease of each.
@@ -138,6 +140,7 @@ impl Plan {
         let election = &loaded.config.leader_election;
         let caches = Caches::new();
         let roles = load(&loaded.roles, &caches)?;
+        let is_for_all = !roles.is_empty() && !needs_driver(loaded.roles.keys());
         let own = namespace.unwrap_or(Self::UNKNOWN_NAMESPACE).to_owned();
         // Capacity objects and their owners are in the pod's own namespace, wherever the Leases are.
         let namespaces = Namespaces { election: election.namespace.clone().unwrap_or_else(|| own.clone()), own };
@@ -157,13 +160,14 @@ impl Plan {
         let _ = load_local(&loaded.roles)?;
         let leases: BTreeSet<String> = planned.iter().filter_map(|role| role.lease.clone()).collect();
         if !leases.is_empty() {
-            all.extend(leading(known.map(|_| leases)));
+            all.extend(leading((known.is_some() || is_for_all).then_some(leases)));
             all.extend(election.watch_holder_pod.then(watching_the_holders_pod));
         }
         let labels = roles.iter().map(|role| role.label.as_str()).chain(local.iter().map(|(name, _)| *name));
-        let name = rbac::name(driver, labels);
+        let named = (!is_for_all).then_some(driver);
+        let name = rbac::name(named, labels);
         Ok(Self {
-            driver: driver.to_owned(),
+            driver: named.map(str::to_owned),
             cluster: !roles.is_empty() || !local.is_empty(),
             roles: planned,
             watches: caches.status().into_iter().map(|cache| cache.kind).collect(),
@@ -212,16 +216,17 @@ fn watching_the_holders_pod() -> Rule {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.driver == UNKNOWN_DRIVER, self.cluster) {
-            (true, true) => {
+        match (self.driver.as_deref(), self.cluster) {
+            (None, _) => writeln!(f, "driver   none: what works with the cluster works for all drivers")?,
+            (Some(UNKNOWN_DRIVER), true) => {
                 let text = format!(
                     "not known: give --driver-name NAME. {UNKNOWN_DRIVER} stands for it, and the rights are on all Leases and journals of \
                      the namespace"
                 );
                 f.write_str(&wrap("driver   ", "         ", &text))?;
             }
-            (true, false) => writeln!(f, "driver   not known: the daemon asks the driver")?,
-            (false, _) => writeln!(f, "driver   {}", self.driver)?,
+            (Some(UNKNOWN_DRIVER), false) => writeln!(f, "driver   not known: the daemon asks the driver")?,
+            (Some(driver), _) => writeln!(f, "driver   {driver}")?,
         }
         if self.roles.is_empty() {
             writeln!(f, "roles    none: no block below `roles`, so nothing would be done")?;

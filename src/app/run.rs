@@ -1,6 +1,7 @@
 //! Starts all services in order, waits, and stops them in order.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -17,7 +18,7 @@ use crate::config::{Config, Loaded};
 use crate::csi::{Csi, Driver, DriverState};
 use crate::diagnostics::{self, Board, Door};
 use crate::process::{ErrorChain, Proxies, Rng, TaskEnd, TaskEnds, Tasks};
-use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleContext, needs_cluster};
+use crate::roles::{ClusterOnRequest, Instance, LoadError, LocalContext, RoleContext, needs_cluster, needs_driver};
 use crate::telemetry::{Meter, Propagation, names};
 
 use super::board::{Leases, StatusEntries, StatusSource};
@@ -202,26 +203,13 @@ impl Daemon {
         stop: &CancellationToken,
     ) -> Result<bool, AppError> {
         let ClusterEnvironment { access, clients, api, mut instance, rng } = cluster;
-        let (csi, board, clock) = (self.csi.clone(), self.board.clone(), self.status.clock);
+        let (board, clock) = (self.board.clone(), self.status.clock);
         self.status.register_cluster(&board);
         let clients = Clients::connect(&access, &clients).await.map_err(AppError::Cluster)?;
         tasks.spawn("credentials", clients.credentials.clone().renew());
         StatusSource::register_credentials(&board, &clients.credentials, clock);
 
-        info!(endpoint = self.status.endpoint, "waiting for the driver");
-        tasks.spawn("csi", csi.clone().run());
-        let ready = ready(&csi);
-        tokio::pin!(ready);
-        let driver = loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(false),
-                ready = &mut ready => break ready?,
-                end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
-                ended = self.local_roles.ended() => ended.map_err(AppError::TaskEnded)?,
-                (loaded, change) = self.reloader.next(Dependencies::new) => self.apply(loaded, change),
-            }
-        };
+        let Some(driver) = self.driver(tasks, ends, meter, stop).await? else { return Ok(false) };
 
         let roles = plan::load(&self.reloader.current().roles, &self.caches)?;
         instance.namespace.get_or_insert_with(|| DEFAULT_NAMESPACE.to_owned());
@@ -251,6 +239,35 @@ impl Daemon {
         lease_groups.change([], roles, &election);
         self.lease_groups = Some(lease_groups);
         Ok(true)
+    }
+
+    /// Connects to the driver, and waits until it is ready. `None`: `stop` came first.
+    async fn driver(
+        &mut self,
+        tasks: &Tasks,
+        ends: &mut TaskEnds,
+        meter: &Meter,
+        stop: &CancellationToken,
+    ) -> Result<Option<Arc<Driver>>, AppError> {
+        let (csi, board) = (self.csi.clone(), self.board.clone());
+        if !needs_driver(self.reloader.current().roles.keys()) {
+            info!("no role needs the driver: no connection to it");
+            return Ok(Some(csi.run_without_driver()));
+        }
+        info!(endpoint = self.status.endpoint, "waiting for the driver");
+        tasks.spawn("csi", csi.clone().run());
+        let ready = ready(&csi);
+        tokio::pin!(ready);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                ready = &mut ready => return ready.map(Some),
+                end = essential_end(ends, &board, meter) => return Err(AppError::TaskEnded(end)),
+                ended = self.local_roles.ended() => ended.map_err(AppError::TaskEnded)?,
+                (loaded, change) = self.reloader.next(Dependencies::new) => self.apply(loaded, change),
+            }
+        }
     }
 
     /// Waits for all roles to end, or for a fatal error.
@@ -327,7 +344,7 @@ impl Daemon {
 }
 
 /// Waits for the driver to be ready for the first time.
-async fn ready(csi: &Csi) -> Result<std::sync::Arc<Driver>, AppError> {
+async fn ready(csi: &Csi) -> Result<Arc<Driver>, AppError> {
     let mut states = csi.state();
     loop {
         match &*states.borrow_and_update() {

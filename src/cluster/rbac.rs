@@ -87,9 +87,9 @@ impl Rule {
 /// Two deployments of one driver that share its work, such as an attacher beside the driver's controller and a
 /// provisioner on each node, need different rights: with one name, the last applied one would replace the other. A
 /// later version with more rights keeps the name, so that no old rights are left behind. Names of drivers and roles
-/// contain no colon.
-pub fn name<'a>(driver: &str, roles: impl IntoIterator<Item = &'a str>) -> String {
-    roles.into_iter().fold(format!("{}:{driver}", names::PROGRAM), |name, role| name + ":" + role)
+/// contain no colon. `None`: the roles work for all drivers.
+pub fn name<'a>(driver: Option<&'a str>, roles: impl IntoIterator<Item = &'a str>) -> String {
+    driver.into_iter().chain(roles).fold(names::PROGRAM.to_owned(), |name, part| name + ":" + part)
 }
 
 /// Rules without repetition: one per resource and set of names, with all verbs and all reasons.
@@ -224,11 +224,12 @@ mod tests {
     #[test]
     fn deployments_of_one_driver_with_other_roles_have_other_names() {
         let names = [
-            name("demo.csi.example.com", ["attacher", "reconciler"]),
-            name("demo.csi.example.com", ["attacher"]),
-            name("demo.csi.example.com", ["provisioner"]),
-            name("demo.csi.example.com", []),
-            name("other.csi.example.com", ["attacher"]),
+            name(Some("demo.csi.example.com"), ["attacher", "reconciler"]),
+            name(Some("demo.csi.example.com"), ["attacher"]),
+            name(Some("demo.csi.example.com"), ["provisioner"]),
+            name(Some("demo.csi.example.com"), []),
+            name(Some("other.csi.example.com"), ["attacher"]),
+            name(None, ["attacher"]),
         ];
         assert_eq!(names[0], "csi-control-plane:demo.csi.example.com:attacher:reconciler");
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());

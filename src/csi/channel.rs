@@ -203,6 +203,11 @@ impl Route {
         Self(Mutex::new(Via::Open(channel)))
     }
 
+    /// Without a connection.
+    pub(super) fn closed() -> Self {
+        Self(Mutex::new(Via::Down))
+    }
+
     pub(super) fn channel(&self) -> Result<Channel, NoRoute> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Via::Open(channel) => Ok(channel.clone()),

@@ -64,11 +64,11 @@ impl DriverState {
 
 /// One generation of the driver: its name, its capabilities, and its client.
 pub struct Driver {
-    /// The driver's name, constant for the life of the process.
+    /// The driver's name, constant for the life of the process; empty if there is no driver.
     pub name: String,
     /// Its capabilities. If they change after a restart, a new generation begins.
     pub capabilities: Capabilities,
-    /// Counts from 1.
+    /// Counts from 1; 0: there is no driver ([`Driver::is_absent`]).
     pub generation: u64,
     /// Calls the driver. Refuses once another generation has begun.
     pub client: Client,
@@ -107,6 +107,11 @@ impl Driver {
         }
     }
 
+    /// Whether there is no driver: no role of the daemon needs one, and each call fails.
+    pub fn is_absent(&self) -> bool {
+        self.generation == 0
+    }
+
     /// The vendor's last reported version: an upgrade alone does not begin a generation.
     pub fn vendor_version(&self) -> String {
         self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -128,7 +133,7 @@ impl fmt::Debug for Driver {
 }
 
 /// The result of a handshake.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) name: String,
     pub(super) vendor_version: String,

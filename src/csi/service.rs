@@ -110,6 +110,15 @@ impl Csi {
         self.state.subscribe()
     }
 
+    /// Instead of [`run`](Self::run), if no role needs a driver: one without a name, capabilities and a connection counts as ready, so
+    /// that roles are served.
+    pub fn run_without_driver(&self) -> Arc<Driver> {
+        let client = Client::new(Arc::new(Route::closed()), Arc::clone(&self.caller));
+        let driver = Arc::new(self.driver(Identity::default(), 0, client));
+        self.state.send_replace(DriverState::Ready(Arc::clone(&driver)));
+        driver
+    }
+
     /// Connects to the driver and watches the connection, forever. Run it once.
     pub async fn run(self) {
         let mut pace = Pace::new(self.rng.clone());
@@ -230,9 +239,13 @@ impl Csi {
                 1
             }
         };
+        Arc::new(self.driver(identity, generation, client))
+    }
+
+    fn driver(&self, identity: Identity, generation: u64, client: Client) -> Driver {
         let (operations, snapshots) = (self.operations.clone(), self.snapshots.clone());
         let (listings, passes) = (self.listings.clone(), self.passes.clone());
-        Arc::new(Driver::new(identity, generation, client, operations, snapshots, listings, passes))
+        Driver::new(identity, generation, client, operations, snapshots, listings, passes)
     }
 
     async fn give_up(&self, renamed: &HandshakeError) {

@@ -58,8 +58,10 @@ fn of_cluster(report: &StatusReport, roles: &[&RoleReport]) -> Overall {
         Some(DriverStatus::Lost) if serves => Overall::Degraded,
         Some(DriverStatus::Lost | DriverStatus::Fatal) => Overall::Failing,
         Some(DriverStatus::Connecting) | None => not_ready(report, Overall::Failing),
-        Some(DriverStatus::Ready) if is_any(RoleStatus::Standby) && !serves => Overall::Standby,
-        Some(DriverStatus::Ready) => Overall::Healthy,
+        Some(DriverStatus::Ready | DriverStatus::NotNeeded) if is_any(RoleStatus::Standby) && !serves => {
+            Overall::Standby
+        }
+        Some(DriverStatus::Ready | DriverStatus::NotNeeded) => Overall::Healthy,
     };
     let is_lost = report.api.as_ref().is_some_and(|api| api.lost.is_some());
     let is_leaderless = roles.iter().any(|role| role.waits_for_a_leader() && role.last_error.is_some());

@@ -73,8 +73,14 @@ fn young(report: &mut StatusReport) {
 }
 
 /// A state, the changes of the calm report that lead to it, and its word.
-const STATES: [(&str, &[Change], Overall); 30] = [
+const STATES: [(&str, &[Change], Overall); 32] = [
     ("a leader", &[], Overall::Healthy),
+    ("a leader for all drivers", &[|r| driver(r, DriverStatus::NotNeeded)], Overall::Healthy),
+    (
+        "a standby for all drivers",
+        &[|r| driver(r, DriverStatus::NotNeeded), |r| cluster(r, RoleStatus::Standby)],
+        Overall::Standby,
+    ),
     ("local roles alone", &[local_alone], Overall::Healthy),
     ("a standby that hosts liveness", &[|r| cluster(r, RoleStatus::Standby)], Overall::Standby),
     (

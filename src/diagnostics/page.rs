@@ -40,6 +40,7 @@ fn driver_state(state: DriverStatus) -> (Tone, &'static str) {
         DriverStatus::Ready => (Tone::Good, "ready"),
         DriverStatus::Lost => (Tone::Bad, "lost"),
         DriverStatus::Fatal => (Tone::Bad, "fatal"),
+        DriverStatus::NotNeeded => (Tone::Calm, "not needed"),
     }
 }
 
@@ -57,9 +58,12 @@ fn role_state(state: RoleStatus) -> (Tone, &'static str) {
 pub fn render(report: &StatusReport) -> String {
     let mut out = String::with_capacity(32 * 1024);
     let driver = report.driver.as_ref();
-    // Roles that work without the cluster share no connection to the driver.
-    let is_local = driver.is_none() && !report.roles.is_empty();
-    let unnamed = if is_local { "daemon without a cluster" } else { "driver not known yet" };
+    // Roles that work without the cluster share no connection to the driver, and those for all drivers need none.
+    let unnamed = match driver {
+        Some(driver) if driver.state == DriverStatus::NotNeeded => "all drivers of the cluster",
+        None if !report.roles.is_empty() => "daemon without a cluster",
+        _ => "driver not known yet",
+    };
     let name = driver.and_then(|driver| driver.name.as_deref()).unwrap_or(unnamed);
     let (tone, word) = overall(report.overall);
     let _ = write!(
@@ -94,7 +98,7 @@ pub fn render(report: &StatusReport) -> String {
         parts::own_table(&mut out, shown);
     }
     done::done(&mut out, report);
-    if let Some(driver) = driver {
+    if let Some(driver) = driver.filter(|driver| driver.state != DriverStatus::NotNeeded) {
         parts::driver(&mut out, driver);
     }
     out.push_str("<div class=\"pair\">\n");
@@ -143,7 +147,7 @@ fn notices(out: &mut String, report: &StatusReport) {
         let pair = |condition: &ConditionReport| Some((condition.name.clone(), condition.failure.clone()?));
         conditions.iter().filter_map(pair).collect()
     };
-    if let Some(driver) = report.driver.as_ref().filter(|driver| driver.state != DriverStatus::Ready) {
+    if let Some(driver) = report.driver.as_ref().filter(|driver| driver.is_missed()) {
         let (tone, word) = driver_state(driver.state);
         let reason = driver.last_error.as_deref().unwrap_or("no answer yet");
         notice(tone, &format_args!("Driver {word} for {}.", driver.since), &reason);

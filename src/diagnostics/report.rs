@@ -120,6 +120,13 @@ pub struct DriverReport {
     pub connections: u64,
 }
 
+impl DriverReport {
+    /// Whether roles need it, and it does not answer.
+    pub(super) fn is_missed(&self) -> bool {
+        !matches!(self.state, DriverStatus::Ready | DriverStatus::NotNeeded)
+    }
+}
+
 /// State of the connection to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -132,6 +139,8 @@ pub enum DriverStatus {
     Lost,
     /// Came back as another driver.
     Fatal,
+    /// No role needs one.
+    NotNeeded,
 }
 
 /// The Kubernetes API.

@@ -43,7 +43,17 @@ pub fn sections() -> Vec<RoleSection> {
 
 /// Whether any of these roles works with the cluster.
 pub fn needs_cluster<'a>(roles: impl IntoIterator<Item = &'a &'static str>) -> bool {
-    roles.into_iter().any(|name| ROLES.iter().any(|role| role.name == *name && role.cluster().is_some()))
+    any_of_cluster(roles, |_| true)
+}
+
+/// Whether any of these roles works with the cluster and the driver of the daemon. A local role has a connection of its own.
+pub fn needs_driver<'a>(roles: impl IntoIterator<Item = &'a &'static str>) -> bool {
+    any_of_cluster(roles, |role| role.needs_driver)
+}
+
+fn any_of_cluster<'a>(roles: impl IntoIterator<Item = &'a &'static str>, is_one: fn(&ClusterRole) -> bool) -> bool {
+    let found = |name: &str| ROLES.iter().find(|role| role.name == name).and_then(Registration::cluster);
+    roles.into_iter().filter_map(|name| found(name)).any(is_one)
 }
 
 /// Every role that this daemon can host.
@@ -64,11 +74,15 @@ mod tests {
 
     #[test]
     fn each_roles_events_say_whose_driver_they_are_about() {
-        for (name, role) in ROLES.iter().filter_map(|role| Some((role.name, role.cluster()?))) {
+        for (name, role) in of_cluster().filter(|(_, role)| role.needs_driver) {
             let source = (role.event_source)("demo.csi");
             // external-health-monitor writes a hyphen where all others write a space.
             let separator = if name == "healthMonitor" { '-' } else { ' ' };
             assert!(source.ends_with(&format!("{separator}demo.csi")), "{name}: {source}");
         }
+    }
+
+    fn of_cluster() -> impl Iterator<Item = (&'static str, &'static ClusterRole)> {
+        ROLES.iter().filter_map(|role| Some((role.name, role.cluster()?)))
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! | | works with | is served |
 //! |---|---|---|
-//! | [`Role`] | the cluster and the driver | in terms: while the driver is ready and, where there is a Lease, while this process leads |
+//! | [`Role`] | the cluster, and most with the driver | in terms: while the driver is ready and, where there is a Lease, while this process leads |
 //! | [`LocalRole`] | the driver's socket and this machine alone | from the daemon's start to its end, whatever the driver and the cluster do |
 //!
-//! A daemon that hosts only local roles does not read credentials, connects to no API server and watches nothing.
+//! A daemon that hosts only local roles does not read credentials, connects to no API server and watches nothing. A daemon whose roles of
+//! the cluster all work for all drivers ([`ClusterRole::needs_driver`]) connects to no driver for them.
 
 use std::any::Any;
 use std::fmt;
@@ -182,7 +183,7 @@ pub struct Registration {
 
 /// What a role works with.
 pub enum Kind {
-    /// The cluster and the driver.
+    /// The cluster, and most with the driver.
     Cluster(ClusterRole),
     /// The driver's socket and this machine: no Lease, and no API server unless its section asks for it. Every replica serves it.
     Local(LocalRegistration),
@@ -200,12 +201,15 @@ pub struct LocalRegistration {
 
 /// The registration of a role that works with the cluster.
 pub struct ClusterRole {
+    /// Whether it works for the driver of the daemon. `false`: for all drivers of the cluster. It makes no call, and what it is called by
+    /// others does not depend on the driver.
+    pub needs_driver: bool,
     /// Its Lease, depending on its section: a role may be configured to run on every replica.
     pub lease: fn(&Value) -> LeasePolicy,
     /// The component that its Events come from, for a driver of this name: the Go sidecar's.
     pub event_source: fn(driver: &str) -> String,
-    /// Its section in the sandbox, where all delays are short.
-    pub sandbox: fn(SandboxDriver) -> Value,
+    /// Its section in the sandbox, where all delays are short; `None`: the sandbox itself does its work.
+    pub sandbox: fn(SandboxDriver) -> Option<Value>,
     /// Declares what the role needs. Does no I/O, so that `check` can print the plan offline.
     pub load: Load,
 }

@@ -256,7 +256,7 @@ pub(super) fn configuration(
 fn built_in(address: &str, driver: SandboxDriver, node: Option<&SandboxNode>) -> Json {
     let section = |role: &Registration| {
         let section = match &role.kind {
-            Kind::Cluster(role) => (role.sandbox)(driver),
+            Kind::Cluster(role) => (role.sandbox)(driver)?,
             Kind::Local(role) => (role.sandbox)(node?)?,
         };
         Some((role.name.to_owned(), section))

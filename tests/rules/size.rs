@@ -38,6 +38,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(140, "`orphans` finds the leader and reads its status page"),
             Growth(27, "the RPCs that the driver gets fewer of at once are shown"),
             Growth(2, "which build this is stands beside the folders"),
+            Growth(25, "a daemon whose roles work for all drivers connects to none"),
         ],
     ),
     ("cli", 140, &[]),
@@ -98,6 +99,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(74, "the page says what is stopped, and why"),
             Growth(15, "what belongs to a found object is found with it"),
             Growth(22, "a table is printed as text by a command"),
+            Growth(12, "a driver that no role needs"),
         ],
     ),
     (
@@ -180,6 +182,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(60, "conditions in the list of all volumes, which the role shares"),
             Growth(370, "nodes that fail, the pods on them, and what is told on their claims"),
             Growth(27, "older Events that cannot be read are read again"),
+            Growth(1, "it says that it needs a driver"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
@@ -210,6 +213,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told"),
             Growth(37, "a volume is in doubt only while a request is open that may have made it"),
+            Growth(1, "it says that it needs a driver"),
         ],
     ),
     ("roles/registrar", 1595, &[]),

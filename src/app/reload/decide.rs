@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::config::Loaded;
-use crate::roles::needs_cluster;
+use crate::roles::{needs_cluster, needs_driver};
 
 use super::keys::{self, Reach};
 
@@ -86,9 +86,11 @@ pub(in crate::app) fn decide(old: &Loaded, new: &Loaded, depends_on: &Dependenci
     let names = |of: &Loaded| of.roles.keys().copied().collect::<BTreeSet<&'static str>>();
     let (before, after) = (names(old), names(new));
     let added: BTreeSet<_> = after.difference(&before).copied().collect();
-    // What the cluster needs is set up once, at the start.
-    if needs_cluster(&after) && !needs_cluster(&before) {
-        fixed.extend(added.iter().filter(|role| needs_cluster([*role])).map(|role| format!("roles.{role}")));
+    // What the cluster and the driver need is set up once, at the start.
+    let needs: [fn(&BTreeSet<&'static str>) -> bool; 2] = [|roles| needs_cluster(roles), |roles| needs_driver(roles)];
+    for needs in needs.into_iter().filter(|needs| needs(&after) && !needs(&before)) {
+        let first = added.iter().filter(|role| needs(&[**role].into()));
+        fixed.extend(first.map(|role| format!("roles.{role}")));
     }
     if !fixed.is_empty() {
         return Verdict::Refuse(Refusal::NeedsRestart(fixed));

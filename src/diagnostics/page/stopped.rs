@@ -20,7 +20,7 @@ pub(super) fn stopped(report: &StatusReport) -> Option<String> {
         sentences.push(sentence);
     };
     let waiting = of(&|role| role.state == RoleStatus::WaitingForDriver);
-    let driver = report.driver.as_ref().filter(|driver| driver.state != DriverStatus::Ready);
+    let driver = report.driver.as_ref().filter(|driver| driver.is_missed());
     match driver {
         Some(driver) if driver.state == DriverStatus::Lost && waiting.is_empty() && !cluster.is_empty() => {
             let why = format!("each call waits for the driver, which has been lost for {}", driver.since);

@@ -17,8 +17,7 @@
 //!
 //! Not here yet:
 //!
-//! - the line in [`ROLES`](super::ROLES), and with it what users see, and a daemon that serves it without a driver: until then no daemon
-//!   hosts the role.
+//! - the line in [`ROLES`](super::ROLES), and with it what users see: until then no daemon hosts the role.
 
 pub mod config;
 pub mod context;
@@ -45,7 +44,7 @@ pub mod volume_id;
 mod waiting;
 pub mod wishes;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::config::RoleSection;
 
@@ -62,9 +61,11 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: &[],
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: false,
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |_| json!({ "settle": "0s" }),
+        // The sandbox has the controllers of a cluster.
+        sandbox: |_| None,
         load,
     }),
 };

@@ -55,9 +55,10 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |driver| json!({ "retry": { "initial": "250ms", "max": "5s" }, "events": driver.events() }),
+        sandbox: |driver| Some(json!({ "retry": { "initial": "250ms", "max": "5s" }, "events": driver.events() })),
         load,
     }),
 };

@@ -56,9 +56,10 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: &[],
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |_| json!({ "interval": "500ms", "listInterval": "500ms" }),
+        sandbox: |_| Some(json!({ "interval": "500ms", "listInterval": "500ms" })),
         load,
     }),
 };

@@ -48,9 +48,10 @@ const REGISTRATION: Registration = Registration {
     metrics: &[],
     foreign_metrics: &[],
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(|driver| format!("example-{driver}")),
         event_source: |driver| format!("example {driver}"),
-        sandbox: |_| json!({}),
+        sandbox: |_| Some(json!({})),
         load,
     }),
 };

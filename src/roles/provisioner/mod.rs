@@ -61,7 +61,13 @@ pub const REGISTRATION: Registration = Registration {
     restart_keys: &["nodeDeployment.enabled"],
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
-    kind: Kind::Cluster(ClusterRole { lease, event_source: names::event_source, sandbox, load }),
+    kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
+        lease,
+        event_source: names::event_source,
+        sandbox: |driver| Some(sandbox(driver)),
+        load,
+    }),
 };
 
 const NAME: &str = "provisioner";

@@ -40,9 +40,10 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: &[],
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
         event_source: csi_attacher::event_source,
-        sandbox: |_| json!({ "interval": "500ms" }),
+        sandbox: |_| Some(json!({ "interval": "500ms" })),
         load,
     }),
 };

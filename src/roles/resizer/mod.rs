@@ -69,9 +69,13 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(names::lease),
         event_source: names::event_source,
-        sandbox: |driver| json!({ "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" }, "events": driver.events() }),
+        sandbox: |driver| {
+            let retry = json!({ "initial": "250ms", "max": "5s", "infeasible": "10s" });
+            Some(json!({ "retry": retry, "events": driver.events() }))
+        },
         load,
     }),
 };

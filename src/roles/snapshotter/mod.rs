@@ -58,14 +58,15 @@ pub const REGISTRATION: Registration = Registration {
     metrics: metrics::ALL,
     foreign_metrics: metrics::FOREIGN,
     kind: Kind::Cluster(ClusterRole {
+        needs_driver: true,
         lease,
         event_source: names::event_source,
         sandbox: |driver| {
-            json!({
+            Some(json!({
                 "retry": { "initial": "250ms", "max": "5s", "infeasible": "10s" },
                 "readyCheck": { "initial": "250ms", "max": "2s" },
                 "events": driver.events(),
-            })
+            }))
         },
         load,
     }),

@@ -200,7 +200,8 @@ impl<'a> Demo<'a> {
     fn leases(&self) -> Vec<String> {
         let driver = self.backend.name();
         let mut leases = Vec::new();
-        for lease in ROLES.iter().filter_map(|role| (role.cluster()?.lease)(&Value::Null).name(&driver)) {
+        let served = ROLES.iter().filter_map(|role| role.cluster().filter(|role| role.needs_driver));
+        for lease in served.filter_map(|role| (role.lease)(&Value::Null).name(&driver)) {
             if !leases.contains(&lease) {
                 leases.push(lease);
             }
