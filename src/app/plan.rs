@@ -329,6 +329,17 @@ mod tests {
     }
 
     #[test]
+    fn what_works_for_all_drivers_has_the_same_rights_whatever_driver_is_named() {
+        let plan = |driver: Option<&str>| Plan::make(&loaded("roles: {attachDetach: {}}"), driver, None).unwrap();
+        assert_eq!(plan(None).manifests, plan(Some("demo.csi")).manifests);
+        let text = plan(None).to_string();
+        assert!(text.contains("name: csi-control-plane:attachDetach\n"), "{text}");
+        assert!(text.contains("resourceNames: [\"attach-detach-controller\"]\n"), "{text}");
+        let beside = names_for("{attachDetach: {}, attacher: {}}");
+        assert_eq!(beside, ["csi-control-plane:demo:attachDetach:attacher"; 2]);
+    }
+
+    #[test]
     fn a_driver_without_a_known_name_is_said_to_be_one_and_its_rights_are_wide_only_where_there_are_any() {
         let first_words = |roles: &str| {
             let plan = Plan::of_some_driver(&loaded(&format!("roles: {roles}")), None).unwrap();
@@ -338,6 +349,8 @@ mod tests {
         };
         assert!(first_words("{attacher: {}}").ends_with("the rights are on all Leases and journals of the namespace"));
         assert_eq!(first_words("{liveness: {}}"), "driver not known: the daemon asks the driver");
+        let for_all = first_words("{attachDetach: {}, liveness: {}}");
+        assert_eq!(for_all, "driver none: what works with the cluster works for all drivers");
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn any_of_cluster<'a>(roles: impl IntoIterator<Item = &'a &'static str>, is_one:
 
 /// Every role that this daemon can host.
 pub const ROLES: &[Registration] = &[
+    attach_detach::REGISTRATION,
     attacher::REGISTRATION,
     health_monitor::REGISTRATION,
     liveness::REGISTRATION,
@@ -84,5 +85,14 @@ mod tests {
 
     fn of_cluster() -> impl Iterator<Item = (&'static str, &'static ClusterRole)> {
         ROLES.iter().filter_map(|role| Some((role.name, role.cluster()?)))
+    }
+
+    #[test]
+    fn a_role_for_all_drivers_has_the_same_lease_and_events_whatever_the_driver_is_called() {
+        for (name, role) in of_cluster().filter(|(_, role)| !role.needs_driver) {
+            let called = |driver| ((role.event_source)(driver), (role.lease)(&serde_json::Value::Null).name(driver));
+            assert_eq!(called("demo.csi"), called(""), "{name}");
+            assert!(!needs_driver([&name]) && needs_cluster([&name]) && needs_driver([&name, &"attacher"]));
+        }
     }
 }

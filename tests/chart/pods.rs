@@ -86,6 +86,25 @@ fn the_daemon_finds_its_configuration_and_the_socket() {
 }
 
 #[test]
+fn a_daemon_for_all_drivers_has_no_socket_and_no_container_beside_it() {
+    let rendered = rendered("cluster");
+    let pod = &rendered.one("Deployment")["spec"]["template"]["spec"];
+    let names = |list: &Value| -> Vec<Value> { list.as_array().unwrap().iter().map(|it| it["name"].clone()).collect() };
+    assert_eq!(names(&pod["containers"]), ["csi-control-plane"]);
+    assert_eq!(names(&pod["volumes"]), ["csi-control-plane-config"]);
+    assert_eq!(names(&rendered.container()["volumeMounts"]), ["csi-control-plane-config"]);
+    assert!(!rendered.config().contains("csi:"), "{}", rendered.config());
+    let leases = rendered
+        .all("Role")
+        .flat_map(|it| it["rules"].as_array().unwrap())
+        .find_map(|it| it["resourceNames"].as_array());
+    assert_eq!(leases.unwrap(), &["attach-detach-controller"]);
+    assert_eq!(rendered.all("PodDisruptionBudget").count(), 1);
+    let text = rendered.one("PrometheusRule").to_string();
+    assert!(text.contains("CsiControlPlaneForcedDetach") && !text.contains("CsiControlPlaneDriverDown"), "{text}");
+}
+
+#[test]
 fn probes_ask_the_paths_and_the_port_that_the_daemon_serves() {
     for (name, port) in [("attacher", 8080), ("everything", 9090)] {
         let rendered = rendered(name);

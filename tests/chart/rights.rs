@@ -97,7 +97,8 @@ fn comments(document: &str) -> Vec<Vec<String>> {
 fn the_rendered_rights_are_what_check_prints_for_the_rendered_configuration() {
     for case in matrix::known() {
         let rendered = case.rendered();
-        let mut needed = needed(&checked(rendered.config(), case.at("/driver/name").as_str().unwrap()));
+        let mut needed =
+            needed(&checked(rendered.config(), case.at("/driver/name").as_str().unwrap_or("any.csi.example.com")));
         let granted = granted(&rendered);
         if case.at("/rbac/secrets/clusterWide") != true {
             needed.retain(|(_, _, resource, _), _| resource != "secrets");
@@ -196,6 +197,7 @@ fn leases_are_granted_where_the_configuration_puts_them_and_only_if_there_are_an
     };
     assert_eq!(namespaces("attacher"), [NAMESPACE]);
     assert_eq!(namespaces("secrets"), ["leases"]);
+    assert_eq!(namespaces("cluster"), ["kube-system"], "whatever the release's namespace");
     assert!(namespaces("alone").is_empty());
     assert!(namespaces("daemonset").is_empty());
 }
@@ -225,7 +227,9 @@ fn the_rendered_configuration_means_what_the_values_say() {
         if case.at("/mode") == "daemonset" {
             said["leaderElection"]["enabled"] = false.into();
         }
-        if said["csi"]["endpoint"].is_null() {
+        if case.at("/mode") == "cluster" {
+            said["leaderElection"]["namespace"] = "kube-system".into();
+        } else if said["csi"]["endpoint"].is_null() {
             said["csi"]["endpoint"] = helm::ENDPOINT.into();
         }
         if case.at("/hostNetwork") == true {

@@ -49,6 +49,7 @@ fn another(key: &str, schema: &Value) -> Value {
         // Each of these is shorter than the one before, and so are the defaults.
         ("leaderElection.renewDeadline", ..) => json!("11s"),
         ("leaderElection.retryPeriod", ..) => json!("4s"),
+        ("roles.attachDetach.maxWaitForUnmount", ..) => json!("7m"),
         (_, Some("go-duration"), _) => json!("17s"),
         (_, Some("double"), _) => json!(0.5),
         (_, _, Value::Bool(default)) => json!(!default),

@@ -161,6 +161,42 @@ fn a_daemon_on_each_node_is_refused_where_it_would_do_the_work_of_others() {
 }
 
 #[test]
+fn a_release_for_all_drivers_has_no_driver_and_no_other_role() {
+    let refused: [(&str, Change); 6] = [
+        ("has none beside it", |it| it["driver"] = json!({"name": "demo.csi.example.com"})),
+        ("has none beside it", |it| it["driver"] = json!({"containers": [{"name": "driver", "image": "i"}]})),
+        ("node.enabled: a node plugin belongs to", |it| it["node"] = json!({"enabled": true})),
+        ("config.roles.attacher: mode: cluster has no driver", |it| {
+            it["config"]["roles"]["attacher"] = json!({});
+        }),
+        ("config.roles is empty", |it| it["config"]["roles"] = json!({})),
+        ("replicas is 2", |it| it["config"]["leaderElection"] = json!({"enabled": false})),
+    ];
+    for (reason, change) in refused {
+        let told = refusal("cluster", change);
+        assert!(told.contains(reason), "{reason}: {told}");
+    }
+    let told = refusal("daemonset", |it| it["config"]["roles"]["attachDetach"] = json!({}));
+    assert!(told.contains("config.roles.attachDetach works for the whole cluster"), "{told}");
+}
+
+#[test]
+fn a_volume_that_is_detached_by_force_waits_for_a_minute_at_least() {
+    let told = refusal("cluster", |it| {
+        it["config"]["roles"]["attachDetach"] = json!({"maxWaitForUnmount": "30s"});
+    });
+    assert!(
+        told.contains("config.roles.attachDetach.maxWaitForUnmount\n    found:   30s\n    allowed: at least 1m"),
+        "{told}"
+    );
+    assert_eq!(
+        matrix::case("everything").at("/config/roles/attachDetach/maxWaitForUnmount"),
+        "30s",
+        "nothing is forced"
+    );
+}
+
+#[test]
 fn replicas_without_an_election_are_refused() {
     let refused: [(&str, Change); 4] = [
         ("replicas is 2", |it| it["replicas"] = 2.into()),

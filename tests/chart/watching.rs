@@ -239,7 +239,7 @@ fn promtool_has_nothing_to_say_against_rules_and_dashboard() {
 }
 
 /// Two pods that are well, for three hours: one leads, and what happened long ago is forgotten. And a pod of the node plugin.
-const WELL: [(&str, &str); 29] = [
+const WELL: [(&str, &str); 30] = [
     ("csi_control_plane_build_info{version=\"1\",POD0}", "1+0x180"),
     ("csi_control_plane_build_info{version=\"1\",POD1}", "1+0x180"),
     ("leader_election_master_status{name=\"lease\",POD0}", "1+0x180"),
@@ -280,10 +280,11 @@ const WELL: [(&str, &str); 29] = [
         "csi_controller_volume_health_status{exported_namespace=\"n\",persistentvolumeclaim=\"c\",status=\"Degraded\",POD0}",
         "0+0x180",
     ),
+    ("attach_detach_controller_attachdetach_controller_forced_detaches{reason=\"timeout\",POD0}", "3+0x180"),
 ];
 
 /// What happens instead, from the 76th minute on, and the one alert that fires in the end.
-const TROUBLE: [(&str, &[(&str, &str)]); 34] = [
+const TROUBLE: [(&str, &[(&str, &str)]); 36] = [
     (
         "CsiControlPlaneDown",
         &[(WELL[0].0, "1+0x75"), (WELL[1].0, "1+0x75"), (WELL[2].0, "1+0x75"), (WELL[3].0, "0+0x75")],
@@ -321,6 +322,15 @@ const TROUBLE: [(&str, &[(&str, &str)]); 34] = [
             ),
         ],
     ),
+    // Within the hour; the first of all, and one more.
+    (
+        "CsiControlPlaneForcedDetach",
+        &[(
+            "attach_detach_controller_attachdetach_controller_forced_detaches{reason=\"out-of-service\",POD0}",
+            "_x105 1+0x75",
+        )],
+    ),
+    ("CsiControlPlaneForcedDetach", &[(WELL[29].0, "3+0x105 4+0x75")]),
     ("CsiControlPlaneVolumeUnhealthy", &[(WELL[28].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneVolumeLeakRisk", &[(WELL[11].0, "0+0x75 1+0x105")]),
     ("CsiControlPlaneVolumeMayLeak", &[(WELL[15].0, "30+0x75 60+60x105")]),

@@ -4,6 +4,7 @@
 //! | module | what it plays |
 //! |---|---|
 //! | [`attach`] | attach and detach as users see them; every kind of volume and access mode |
+//! | [`attach_detach`] | pods that get their volumes by the daemon itself, and that it keeps away from another such controller |
 //! | [`claims`] | claims of every kind, with the controllers that bind them |
 //! | [`deadlines`] | the deadlines of calls to the driver, of all roles and of one |
 //! | [`drift`] | attachments that the driver lost or created outside Kubernetes |
@@ -29,7 +30,7 @@
 //! | [`taking_over`] | leases whose holder has provably ended |
 //! | [`volumes`] | the finalizer on volumes |
 //! | [`sandbox_only`] | faults of the API, its audit log, rights, traces |
-//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`], [`health_rows`] | the regression lists, row by row, and where each row is proven |
+//! | [`rows`], [`provision_rows`], [`provision_seen`], [`resize_rows`], [`snapshot_rows`], [`snapshot_holes`], [`node_rows`], [`health_rows`], [`attach_detach_rows`] | the regression lists, row by row, and where each row is proven |
 //!
 //! Beside them, in the same executable, as one more costs more to link than it is worth:
 //!
@@ -40,7 +41,7 @@
 //! | [`conformance`] | `tests/conformance`: what a kube-apiserver answers, asked of either |
 //! | [`accounts`], [`control_plane`], [`kinds`], [`programs`], [`shared`], [`tls`] | of `tests/cluster`: the real control plane |
 //!
-//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`load`], [`rights`], [`supply`], [`supplier`], [`resizing`] and [`monitoring`]; [`ground`] is where it comes from. Times are configured
+//! [`world`] is all that a scenario may use, with [`balance`], [`burst`], [`cable`], [`journal`], [`load`], [`rights`], [`supply`], [`supplier`], [`resizing`], [`monitoring`] and [`attaching`]; [`ground`] is where it comes from. Times are configured
 //! short, and every wait is for a condition, with a bound of simulated time. The one sleep is the outage in [`cable`]: nothing shall happen in it, so
 //! there is nothing to wait for.
 
@@ -50,6 +51,9 @@
 #[allow(dead_code, reason = "some of its powers are for the tests that are never played here")]
 mod accounts;
 mod attach;
+mod attach_detach;
+mod attach_detach_rows;
+mod attaching;
 mod balance;
 mod burst;
 mod cable;

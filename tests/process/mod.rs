@@ -20,6 +20,7 @@ mod credentials;
 mod diagnostics;
 mod drivers;
 mod exposition;
+mod for_all_drivers;
 mod freeze;
 mod handover;
 mod handover_claims;

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use super::for_all_drivers;
 use super::program::{Program, eventually, run};
 use super::rbac_claims;
 use super::rbac_snapshots;
@@ -42,6 +43,13 @@ struct Part {
 /// One for each role: otherwise no test would notice a missing right of the role.
 fn part(role: &str) -> Part {
     match role {
+        "attachDetach" => Part {
+            name: "attachDetach",
+            section: for_all_drivers::section,
+            open: || Theatre::open().boxed_local(),
+            begin: for_all_drivers::begin,
+            done: |theatre| for_all_drivers::done(theatre).boxed_local(),
+        },
         "attacher" => Part {
             name: "attacher",
             section: || json!({"retry": {"initial": "100ms", "max": "1s"}}),

@@ -92,9 +92,10 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     let ended = run(&["check", "--config", REFERENCE, "--output", "json"], &[]).await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(document["plan"]["roles"][0]["name"], "attacher");
-    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 13);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 23);
+    let roles = document["plan"]["roles"].as_array().unwrap();
+    assert!(roles.iter().any(|role| role["name"] == "attacher"), "{roles:?}");
+    assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 15);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 24);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

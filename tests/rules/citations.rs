@@ -7,7 +7,9 @@ use std::{fmt, fs};
 
 use csi_control_plane::roles::ROLES;
 
-use crate::{health_rows, node_rows, provision_rows, resize_rows, rows, snapshot_holes, snapshot_rows};
+use crate::{
+    attach_detach_rows, health_rows, node_rows, provision_rows, resize_rows, rows, snapshot_holes, snapshot_rows,
+};
 
 /// A role that this daemon hosts.
 struct Hosted {
@@ -30,6 +32,7 @@ const ALSO_PROVEN: &[(&str, char, Proofs)] =
 
 /// Every role of `ROLES`. The reconciler is the attacher's loop, and has its specification.
 const HOSTED: &[Hosted] = &[
+    Hosted { role: "attachDetach", spec: "attach-detach", letter: 'D', proofs: attach_detach_rows::ROWS },
     Hosted { role: "attacher", spec: "attacher", letter: 'R', proofs: rows::ROWS },
     Hosted { role: "healthMonitor", spec: "node-and-health", letter: 'H', proofs: health_rows::ROWS },
     Hosted { role: "liveness", spec: "node-and-health", letter: 'L', proofs: node_rows::LIVENESS },
@@ -43,9 +46,8 @@ const HOSTED: &[Hosted] = &[
 /// Folders besides those of the roles whose citations need no name: the first file that has the letter is meant.
 const UNNAMED: &[(&str, &[&str])] = &[
     ("src/translation/", &["migration"]),
-    // Not in `ROLES` yet.
-    ("src/roles/attach_detach/", &["attach-detach"]),
     // A folder of Rust is not spelled as the role is.
+    ("src/roles/attach_detach/", &["attach-detach"]),
     ("src/roles/health_monitor/", &["node-and-health"]),
     ("tests/simulation/changes/", &["resizer"]),
     ("tests/simulation/health/", &["node-and-health"]),

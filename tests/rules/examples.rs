@@ -9,7 +9,7 @@ use csi_control_plane::process::Section;
 use csi_control_plane::roles::attacher::AttacherSection;
 use csi_control_plane::roles::provisioner::ProvisionerSection;
 use csi_control_plane::roles::reconciler::ReconcilerSection;
-use csi_control_plane::roles::{ROLES, sections, sidecars};
+use csi_control_plane::roles::{ROLES, Registration, sections, sidecars};
 
 use serde_json::Value;
 
@@ -75,8 +75,11 @@ fn the_reference_is_the_defaults() {
 fn the_minimal_file_is_the_reference_in_short() {
     let effective = |file: &str| loaded(&text(file)).unwrap().effective();
     let (mut reference, minimal) = (effective("config/reference.yaml"), effective("config/minimal.yaml"));
-    // It is a controller's: the roles of a node have a file of their own. Few drivers tell the health of their volumes.
-    for role in ROLES.iter().filter(|role| role.cluster().is_none() || role.name == "healthMonitor") {
+    // It is a driver's controller's: the roles of a node, and those for all drivers, have a daemon of their own. Few drivers tell the
+    // health of their volumes.
+    let is_elsewhere =
+        |role: &&Registration| role.cluster().is_none_or(|role| !role.needs_driver) || role.name == "healthMonitor";
+    for role in ROLES.iter().filter(is_elsewhere) {
         reference["roles"].as_object_mut().unwrap().remove(role.name);
     }
     assert_eq!(minimal, reference);

@@ -37,6 +37,8 @@ mod status;
 // Files of others, which know each other from the root: of the comparison, and the lists of regression rows.
 #[path = "../../benches/compare/arithmetic.rs"]
 mod arithmetic;
+#[path = "../it/attach_detach_rows.rs"]
+mod attach_detach_rows;
 #[path = "../../benches/compare/counted.rs"]
 mod counted;
 #[path = "../it/health_rows.rs"]

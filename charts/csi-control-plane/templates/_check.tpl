@@ -32,7 +32,7 @@
 {{- end -}}
 {{- /* A socket's address has room for a path of 107 bytes. */ -}}
 {{- $path := include "csi-control-plane.socketPath" . -}}
-{{- if and (not (hasKey $faults "csi.endpoint")) (gt (len $path) 107) -}}
+{{- if and (ne .Values.mode "cluster") (not (hasKey $faults "csi.endpoint")) (gt (len $path) 107) -}}
 {{- $_ := set $faults "csi.endpoint" (list (printf "a path of %d bytes" (len $path)) "a socket path of at most 107 bytes") -}}
 {{- end -}}
 {{- $labels := include "csi-control-plane.value" (dict "in" $config "key" "leaderElection.labels") | fromJson -}}
@@ -72,7 +72,8 @@
 {{- end -}}
 {{- $limit := include "csi-control-plane.nanoseconds" $bound | int64 -}}
 {{- $isKept := true -}}
-{{- if $rule.above -}}{{- $isKept = gt $length $limit -}}
+{{- if and $rule.if (eq "false" (include "csi-control-plane.at" (dict "in" $.config "key" $rule.if))) -}}{{- /* The rule does not count. */ -}}
+{{- else if $rule.above -}}{{- $isKept = gt $length $limit -}}
 {{- else if $rule.least -}}{{- $isKept = or (ge $length $limit) (and $rule.never (eq $length 0)) -}}
 {{- else -}}{{- $isKept = lt (mulf $length ($rule.times | default 1)) (float64 $limit) -}}
 {{- end -}}

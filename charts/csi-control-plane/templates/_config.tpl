@@ -35,6 +35,13 @@
 {{- $_ := set $csi "endpoint" "unix:///run/csi/csi.sock" -}}
 {{- end -}}
 {{- $_ := set $config "csi" $csi -}}
+{{- if eq .Values.mode "cluster" -}}
+{{- /* There is no driver; and the Lease is where that of a release in another namespace is, too. */ -}}
+{{- $_ := unset $config "csi" -}}
+{{- $election := get $config "leaderElection" | default dict -}}
+{{- if not $election.namespace -}}{{- $_ := set $election "namespace" "kube-system" -}}{{- end -}}
+{{- $_ := set $config "leaderElection" $election -}}
+{{- end -}}
 {{- if include "csi-control-plane.perNode" . -}}
 {{- $election := get $config "leaderElection" | default dict -}}
 {{- $_ := set $election "enabled" false -}}

@@ -92,6 +92,16 @@ the daemon runs as user {{ $user }}, and socket.hostPath is a folder of the node
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if the chart makes a Deployment. */}}
+{{- define "csi-control-plane.isDeployment" -}}
+{{- if has .Values.mode (list "deployment" "cluster") -}}true{{- end -}}
+{{- end -}}
+
+{{/* For whom the release works, for people. */}}
+{{- define "csi-control-plane.subject" -}}
+{{- ternary "all drivers of the cluster" .Values.driver.name (eq .Values.mode "cluster") -}}
+{{- end -}}
+
 {{/* "true" if each node has its own daemon. */}}
 {{- define "csi-control-plane.perNode" -}}
 {{- if or (eq .Values.mode "daemonset") (and (eq .Values.mode "sidecar") .Values.sidecar.daemonset) -}}true{{- end -}}

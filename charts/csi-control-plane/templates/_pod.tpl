@@ -50,7 +50,9 @@ securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}
 volumeMounts:
   - {name: csi-control-plane-config, mountPath: /etc/csi-control-plane, readOnly: true}
+  {{- if ne .Values.mode "cluster" }}
   - {name: {{ .Values.socket.volume | quote }}, mountPath: {{ include "csi-control-plane.socketPath" . | dir | quote }}}
+  {{- end }}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -60,7 +62,9 @@ volumeMounts:
 {{- define "csi-control-plane.volumes" -}}
 {{- include "csi-control-plane.complete" . -}}
 {{- include "csi-control-plane.configVolume" . }}
+{{- if ne .Values.mode "cluster" }}
 {{ include "csi-control-plane.socketVolume" . }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -163,7 +167,7 @@ spec:
 {{/* `affinity` from the values; if it has no pod anti-affinity, one that keeps replicas apart is added. */}}
 {{- define "csi-control-plane.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}
-{{- if and (eq .Values.mode "deployment") (ne .Values.antiAffinity "none") (not $affinity.podAntiAffinity) -}}
+{{- if and (include "csi-control-plane.isDeployment" .) (ne .Values.antiAffinity "none") (not $affinity.podAntiAffinity) -}}
 {{- $labels := include "csi-control-plane.selectorLabels" . | fromYaml -}}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) -}}
 {{- if eq .Values.antiAffinity "required" -}}

@@ -16,7 +16,19 @@
 {{- define "csi-control-plane.faults" -}}
 {{- $faults := list -}}
 {{- $where := .Values.where | default "" -}}
-{{- if and (not .Values.driver.name) (ne .Values.mode "node") -}}
+{{- if eq .Values.mode "cluster" -}}
+{{- if or .Values.driver.name .Values.driver.containers .Values.driver.initContainers .Values.driver.volumes -}}
+{{- $faults = append $faults "driver: mode: cluster works for all drivers of the cluster, and has none beside it. Leave driver.name, driver.containers, driver.initContainers and driver.volumes out" -}}
+{{- end -}}
+{{- if .Values.node.enabled -}}
+{{- $faults = append $faults "node.enabled: a node plugin belongs to the release of its driver, not to mode: cluster" -}}
+{{- end -}}
+{{- range $role, $_ := .Values.config.roles -}}
+{{- if ne $role "attachDetach" -}}
+{{- $faults = append $faults (printf "config.roles.%s: mode: cluster has no driver. Only attachDetach works without one; this role belongs to a release beside its driver" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- else if and (not .Values.driver.name) (ne .Values.mode "node") -}}
 {{- $faults = append $faults "driver.name is required: the name that the driver answers GetPluginInfo with" -}}
 {{- end -}}
 {{- if not .Values.config.roles -}}
@@ -24,7 +36,7 @@
 {{- end -}}
 {{- if and (eq .Values.mode "node") (not .Values.driver.containers) -}}
 {{- $faults = append $faults "node.driver.containers is empty: give the containers of the driver's node plugin" -}}
-{{- else if and (ne .Values.mode "sidecar") (not .Values.driver.containers) -}}
+{{- else if and (not (has .Values.mode (list "sidecar" "cluster"))) (not .Values.driver.containers) -}}
 {{- $faults = append $faults "driver.containers is empty: give the driver's containers, or use mode: sidecar and put csi-control-plane's container into your own chart's pod" -}}
 {{- end -}}
 {{- if eq .Values.mode "sidecar" -}}
@@ -72,7 +84,7 @@
 {{- if and (eq .Values.mode "daemonset") (not .Values.socket.hostPath) -}}
 {{- $faults = append $faults "socket.hostPath is required with mode: daemonset: kubelet and the daemon connect to the driver through a folder of the node" -}}
 {{- end -}}
-{{- if and (eq .Values.mode "deployment") (eq "false" $elects) -}}
+{{- if and (include "csi-control-plane.isDeployment" .) (eq "false" $elects) -}}
 {{- $replicas := include "csi-control-plane.replicas" . | int -}}
 {{- if gt $replicas 1 -}}
 {{- $faults = append $faults (printf "replicas is %d and config.leaderElection.enabled false: each replica would do all the work. Set replicas: 1, or enable leader election" $replicas) -}}

@@ -86,6 +86,20 @@ fn table() -> Vec<(&'static str, Value, &'static str)> {
         ("telemetry.traces.endpoint", json!("http://collector:4317"), "process"),
         ("telemetry.traces.sampleRatio", json!(0.5), "process"),
         ("runtime.workerThreads", json!(4), "process"),
+        ("roles.attachDetach.workers", json!(5), "attachDetach"),
+        ("roles.attachDetach.retry.initial", json!("1s"), "attachDetach"),
+        ("roles.attachDetach.retry.max", json!("6m"), "attachDetach"),
+        ("roles.attachDetach.resync", json!("2m"), "attachDetach"),
+        ("roles.attachDetach.maxWaitForUnmount", json!("7m"), "attachDetach"),
+        ("roles.attachDetach.forceDetachOnTimeout", json!(false), "attachDetach"),
+        ("roles.attachDetach.multiAttach", json!("confirmed"), "attachDetach"),
+        ("roles.attachDetach.manageAllNodes", json!(true), "attachDetach"),
+        ("roles.attachDetach.writeNodeStatus", json!(false), "attachDetach"),
+        ("roles.attachDetach.orphanGrace", json!("5m"), "attachDetach"),
+        ("roles.attachDetach.driverGrace", json!("5m"), "attachDetach"),
+        ("roles.attachDetach.settle", json!("5s"), "attachDetach"),
+        ("roles.attachDetach.exclusiveCheck", json!("warn"), "attachDetach"),
+        ("roles.attachDetach.events", json!(false), "attachDetach"),
         ("roles.attacher.timeout", json!("2m"), "attacher"),
         ("roles.attacher.workers", json!(5), "attacher"),
         ("roles.attacher.detachWorkers", json!(5), "attacher"),
@@ -226,7 +240,7 @@ fn other_words_for_the_same_are_no_change() {
         Verdict::Same
     );
     let roles = json!({
-        "attacher": {}, "healthMonitor": null, "liveness": {}, "provisioner": null, "reconciler": {}, "registrar": null, "resizer": {},
+        "attachDetach": {}, "attacher": {}, "healthMonitor": null, "liveness": {}, "provisioner": null, "reconciler": {}, "registrar": null, "resizer": {},
         "snapshotter": {},
     });
     let (all, short) = (reference(), json!({ "roles": roles }));
@@ -313,8 +327,12 @@ fn the_first_role_of_the_cluster_needs_a_restart_and_later_ones_do_not() {
         panic!("applied")
     };
     assert!(keys.contains("csi.endpoint") && keys.contains("roles.attacher"), "all of them are named: {keys:?}");
+    // A daemon without a driver has no connection to one.
+    assert_eq!(verdict(&["attachDetach"], &["attachDetach", "attacher"]), refused);
     for (old, new) in [
-        (&["liveness"][..], &["liveness", "registrar"][..]),
+        (&["attacher"][..], &["attacher", "attachDetach"][..]),
+        (&["attacher", "attachDetach"], &["attachDetach"]),
+        (&["liveness"], &["liveness", "registrar"]),
         (&["attacher"], &["attacher", "liveness"]),
         (&["attacher", "liveness"], &["liveness"]),
     ] {

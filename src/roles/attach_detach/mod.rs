@@ -14,10 +14,7 @@
 //! - Nothing is deleted whose name may be in the status of its node: the volume asks, the writer of the status confirms.
 //! - State is nowhere but in attachments, nodes and pods. What a term remembers are times, and what it has asked for.
 //! - It keeps away where kube-controller-manager's controller works: `guard`.
-//!
-//! Not here yet:
-//!
-//! - the line in [`ROLES`](super::ROLES), and with it what users see: until then no daemon hosts the role.
+//! - A daemon whose other roles need no driver hosts it without one.
 
 pub mod config;
 pub mod context;
@@ -52,7 +49,7 @@ use self::config::AttachDetachSection;
 use super::role::{ClusterRole, Kind, LeasePolicy, Registration, Role};
 use super::wiring::Wiring;
 
-/// The role's line in [`super::ROLES`], once it is there.
+/// The role's line in [`super::ROLES`].
 pub const REGISTRATION: Registration = Registration {
     name: NAME,
     section: RoleSection::of::<AttachDetachSection>(NAME).with_warnings(config::warnings),

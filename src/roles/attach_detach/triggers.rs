@@ -104,10 +104,7 @@ fn volume_changed(cx: &Context, change: &Change<PersistentVolume>) {
 fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
     cx.guard.found(made_by_other(change));
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    // What this role has written itself is known to who has written it.
-    if change.origin == Origin::OwnWrite {
-        return;
-    }
+    // Also what this process has written: the attacher beside this role writes the status.
     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
         // Its volume is told before it is forgotten.
         wake(cx, old);

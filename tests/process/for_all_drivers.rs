@@ -1,0 +1,133 @@
+//! A daemon with the attach/detach controller: work that needs each of its rights, and that it needs no driver.
+
+use csi_control_plane::roles::attach_detach::volume_id::VolumeId;
+use csi_control_plane::sandbox::api::PatchBody;
+use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use serde_json::{Value, json};
+
+use super::program::{eventually, role};
+use super::rbac::USER;
+use super::theatre::{DRIVER, NODE, Theatre, volume_object};
+
+/// The volume that a pod wants, and one that none wants.
+const WANTED: &str = "wanted";
+/// The volume that could not be attached.
+const FAILING: &str = "failing";
+const LEFT: &str = "left";
+
+/// A section with short times.
+pub(crate) fn section() -> Value {
+    json!({"retry": {"initial": "300ms", "max": "1s"}, "settle": "0s"})
+}
+
+/// What the attachment of a volume to the node is called.
+fn attachment(volume: &str) -> String {
+    VolumeId::new(DRIVER, volume).attachment_name(NODE)
+}
+
+fn is_attached(theatre: &Theatre, volume: &str) {
+    let status = PatchBody::Merge(json!({"status": {"attached": true}}));
+    theatre.testbed.api.patch_status::<VolumeAttachment>("", &attachment(volume), status).unwrap();
+}
+
+/// A node, a pod on it whose claim is bound, and an attachment that nobody wants and whose deletion fails for a while.
+pub(crate) fn begin(theatre: &Theatre) {
+    let api = &theatre.testbed.api;
+    let managed = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
+    theatre.put(
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "annotations": managed}, "spec": {}}),
+    );
+    let ready = PatchBody::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+    api.patch_status::<Node>("", NODE, ready).unwrap();
+    for name in [WANTED, FAILING] {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}});
+        let claim = api.create_value(claim).unwrap();
+        let mut volume = volume_object(name, json!({}));
+        volume["spec"]["claimRef"] = json!({"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]});
+        theatre.put(volume);
+        let bound = PatchBody::Merge(json!({"status": {"phase": "Bound"}}));
+        api.patch_status::<PersistentVolumeClaim>("default", name, bound).unwrap();
+    }
+    // Of the second one an Event says that it could not be attached.
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": WANTED}},
+        {"name": "failing", "persistentVolumeClaim": {"claimName": FAILING}}]);
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": {"name": attachment(FAILING)},
+        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": FAILING}}}));
+    let failed = json!({"attached": false, "attachError": {"time": "2026-01-01T00:00:00Z", "message": "no luck"}});
+    let failed = PatchBody::Merge(json!({ "status": failed }));
+    api.patch_status::<VolumeAttachment>("", &attachment(FAILING), failed).unwrap();
+    theatre.put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "user", "namespace": "default"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}], "volumes": volumes}}));
+    theatre.put(volume_object(LEFT, json!({})));
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+        "metadata": {"name": attachment(LEFT)},
+        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": LEFT}}}));
+    is_attached(theatre, LEFT);
+    // Then the attachment is read again; for long enough that what cannot be read is seen.
+    let deletes = Matching::any().verb("delete").user(USER).resource("volumeattachments");
+    api.faults().add(Fault::on(deletes, Action::Refuse(Rejection::internal("broken"))).times(12));
+}
+
+/// Waits until the pod has its volume, and the other one is detached.
+pub(crate) async fn done(theatre: &Theatre) {
+    wanted(theatre).await;
+    theatre.committed("an event", |commit| commit.plural == "events" && commit.user == USER).await;
+    let is_gone = || theatre.testbed.api.get::<VolumeAttachment>("", &attachment(LEFT)).is_err();
+    eventually("what nobody wants is detached", async || is_gone().then_some(())).await;
+}
+
+/// Waits until the pod's volume is asked for, attaches it, and waits until the node reports it.
+async fn wanted(theatre: &Theatre) {
+    let api = &theatre.testbed.api;
+    let name = attachment(WANTED);
+    eventually("it is asked for", async || api.get::<VolumeAttachment>("", &name).ok()).await;
+    is_attached(theatre, WANTED);
+    eventually("the node reports it", async || {
+        let listed = api.get::<Node>("", NODE).unwrap().status?.volumes_attached?;
+        listed.iter().any(|volume| volume.name == VolumeId::new(DRIVER, WANTED).name()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_daemon_for_all_drivers_works_without_a_socket_and_waits_for_it_with_another_role() {
+    let theatre = Theatre::open().await;
+    begin(&theatre);
+    let without = |config: &mut Value| {
+        config["csi"]["endpoint"] = "/nowhere/csi.sock".into();
+        config["roles"] = json!({"attachDetach": section()});
+    };
+    let mut daemon = theatre.daemon_with("cluster", without);
+    daemon.logged("no role needs the driver: no connection to it").await;
+    wanted(&theatre).await;
+    eventually("it is ready", async || (daemon.get("/readyz").await.code == 200).then_some(())).await;
+    let status = daemon.shows("it is healthy", |status| status["overall"] == "healthy").await;
+    assert_eq!((&status["driver"]["state"], &status["driver"]["name"]), (&"notNeeded".into(), &Value::Null));
+    let own = role(&status, "attachDetach");
+    assert_eq!((&own["state"], &own["lease"]), (&"serving".into(), &"kube-system/attach-detach-controller".into()));
+    let metrics = daemon.get("/metrics").await.body;
+    assert!(metrics.contains("leader_election_master_status{name=\"attach-detach-controller\"} 1"), "{metrics}");
+    assert!(!metrics.contains("csi_control_plane_driver_ready"), "{metrics}");
+    assert!(daemon.get("/").await.body.contains("<h1>all drivers of the cluster</h1>"));
+    theatre.testbed.api.delete::<Pod>("default", "user").unwrap();
+    let is_gone = || theatre.testbed.api.get::<VolumeAttachment>("", &attachment(WANTED)).is_err();
+    eventually("it is detached", async || is_gone().then_some(())).await;
+    daemon.signal("TERM").await;
+    assert_eq!(daemon.exit().await, Some(0), "{}", daemon.stderr());
+
+    let beside = theatre.daemon_with("beside", |config| {
+        without(config);
+        config["roles"]["attacher"] = json!({});
+    });
+    let status = beside.shows("it waits", |status| !status["driver"]["lastError"].is_null()).await;
+    assert_eq!(status["driver"]["state"], "connecting");
+    for name in ["attachDetach", "attacher"] {
+        assert_eq!(role(&status, name)["state"], "waitingForDriver");
+    }
+}
