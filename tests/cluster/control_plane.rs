@@ -44,6 +44,8 @@ pub(crate) enum Extent {
     ControllersAcrossNamespaces,
     /// With kube-controller-manager and kube-scheduler, the kinds of snapshots, and snapshot-controller.
     ControllersWithSnapshots,
+    /// With kube-controller-manager, but for its attach/detach controller, and kube-scheduler.
+    WithoutAttachDetach,
     /// With kube-controller-manager and kube-scheduler, for nodes that have a kubelet: it answers pods, too, where their service
     /// accounts look for it.
     Nodes,
@@ -227,21 +229,19 @@ impl ControlPlane {
 
     /// Starts the controllers, and waits until they do something: no pod can be made before its namespace has an account.
     async fn start_controllers(&self) -> Result<(), String> {
-        let arguments = |more: &[&str]| -> Vec<String> {
-            ["--kubeconfig=admin.kubeconfig", "--leader-elect=false", "--secure-port=0"]
-                .iter()
-                .chain(more)
-                .map(|&argument| argument.to_owned())
-                .collect()
-        };
+        let common = ["--kubeconfig=admin.kubeconfig", "--leader-elect=false", "--secure-port=0"];
+        let arguments = |more: &[&str]| [&common[..], more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
         // Nodes without a kubelet have no heartbeat that it could miss: after its grace period it would make them all unready, and
         // taint them.
-        let all =
-            if self.extent == Extent::Nodes { "--controllers=*" } else { "--controllers=*,-node-lifecycle-controller" };
+        let off = match self.extent {
+            Extent::Nodes => "",
+            Extent::WithoutAttachDetach => ",-node-lifecycle-controller,-persistentvolume-attach-detach-controller",
+            _ => ",-node-lifecycle-controller",
+        };
         let manager = arguments(&[
             "--service-account-private-key-file=service-accounts.key",
             "--root-ca-file=authority.crt",
-            all,
+            &format!("--controllers=*{off}"),
             "--attach-detach-reconcile-sync-period=5s",
             "--pvclaimbinder-sync-period=2s",
             // It binds the claims of all tests at once.

@@ -11,6 +11,7 @@
 //! kinds           snapshots and grants, which a cluster has only if somebody installs them
 //!
 //! assets          what build.sh builds where there is an etcd and a kube-apiserver already
+//! attach_detach   the attach/detach controller where kube-controller-manager's is off, and beside it
 //! versions        what runs is what go.mod and the documents name
 //! connections     how the daemon's clients use their connections to a server that speaks HTTP/2
 //! credentials     the control plane gets another authority while a daemon runs, and a kubeconfig names a namespace
@@ -39,6 +40,7 @@
 //! ```
 
 mod assets;
+mod attach_detach;
 mod claim_rights;
 mod connections;
 mod conversion;

@@ -27,6 +27,9 @@
 #[path = "../cluster/accounts.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod accounts;
+#[path = "../it/attaching.rs"]
+#[allow(dead_code, reason = "some of its powers are for the scenarios")]
+mod attaching;
 #[path = "../it/balance.rs"]
 #[allow(dead_code, reason = "some of its powers are for the scenarios")]
 mod balance;
