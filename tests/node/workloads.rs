@@ -54,7 +54,7 @@ pub(crate) fn pod_with_device(name: &str, claim: &str, node: &str, script: &str)
     pod
 }
 
-/// A kind of a CustomResourceDefinition.
+/// A kind of a `CustomResourceDefinition`.
 pub(super) fn custom(group: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
 }

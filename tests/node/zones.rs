@@ -1,4 +1,4 @@
-//! A StatefulSet of six whose volumes are in two zones, one of them small: the scheduler reads what is free from our capacity objects.
+//! A set of six pods whose volumes are in two zones, one of them small: the scheduler reads what is free from our capacity objects.
 //! Its pods come back to their volumes; a volume grows, one cannot, one gets another class; all are in one group of snapshots.
 
 use std::collections::BTreeMap;
