@@ -10,6 +10,7 @@ mod lists;
 mod urls;
 
 pub use history::History;
+pub(super) use urls::url_in_version;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -17,7 +17,6 @@ use super::objects::{BY_HANDLE, Cached, ClaimLink, Fields, IndexName, Persistent
 use super::rbac::Rule;
 use super::scope::{Asked, Need, ScopeOf, Viewpoint, WatchScope, Wish};
 use super::watch::{self, Found, Means};
-use super::watched::{Version, Watched};
 use crate::process::watch as value;
 use crate::process::{Clock, Rng, Tasks};
 use crate::telemetry::Meter;
@@ -32,15 +31,10 @@ struct State {
     start: Option<Start>,
 }
 
-/// Builds the API of one namespace.
-type InNamespace<K> = fn(kube::Client, &str) -> kube::Api<Watched<K>>;
-
 /// A requested kind.
 struct Wanted<K: Cached> {
     cache: Cache<K>,
     asked: Asked,
-    /// Builds the API of one namespace; `None` for a cluster-scoped kind.
-    in_namespace: Option<InNamespace<K>>,
     /// What its watch must hold.
     wish: value::Sender<Option<Wish>>,
 }
@@ -121,12 +115,8 @@ impl<K: Cached> AnyWanted for Wanted<K> {
     fn start(&self, start: &Start) {
         self.cache.set_up(&start.driver, &start.meter, start.means.clock);
         self.turn(Some(start));
-        let (client, in_namespace) = (start.client.clone(), self.in_namespace);
-        let api = move |namespace: Option<&str>, version: Version| match (in_namespace, namespace) {
-            (Some(within), Some(namespace)) => within(client.clone(), namespace),
-            _ => kube::Api::all_with(client.clone(), &version),
-        };
-        let future = watch::run(self.cache.clone(), api, self.wish.subscribe(), start.means.clone());
+        let (client, wish) = (start.client.clone(), self.wish.subscribe());
+        let future = watch::run(self.cache.clone(), client, wish, start.means.clone());
         start.tasks.spawn(format_args!("watch.{}", K::Kind::plural(&())), future);
     }
 
@@ -292,10 +282,7 @@ impl Caches {
     where
         K: Cached<Kind: Resource<Scope = NamespaceResourceScope>>,
     {
-        self.enter(|wanted: &mut Wanted<K>| {
-            wanted.in_namespace = Some(kube::Api::namespaced);
-            wanted.asked.part(scope, need)
-        })
+        self.enter(|wanted: &mut Wanted<K>| wanted.asked.part(scope, need))
     }
 
     fn enter<K: Cached>(&self, ask: impl FnOnce(&mut Wanted<K>) -> u64) -> (Cache<K>, u64) {
@@ -307,7 +294,7 @@ impl Caches {
             return (held.cache.clone(), ask);
         }
         let wish = value::Sender::new(None);
-        let mut new = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), in_namespace: None, wish };
+        let mut new = Wanted { cache: Cache::<K>::new(), asked: Asked::default(), wish };
         let ask = ask(&mut new);
         if let Some(start) = start {
             new.start(start);
@@ -329,9 +316,7 @@ impl Caches {
         cache.set_up(&start.driver, &Meter::new(), start.means.clock);
         let scope = WatchScope { namespace: Some(namespace.to_owned()), labels: None };
         let wish = value::Sender::new(Some(Wish { scope, fields: Fields::NONE }));
-        let own = namespace.to_owned();
-        let api = move |_: Option<&str>, _: Version| kube::Api::namespaced(start.client.clone(), &own);
-        let watched = watch::run(cache.clone(), api, wish.subscribe(), start.means);
+        let watched = watch::run(cache.clone(), start.client, wish.subscribe(), start.means);
         tasks.spawn(format_args!("watch.{}.{namespace}", K::Kind::plural(&())), async move {
             // Its receiver waits for another wish, and none comes.
             let _wish = wish;

@@ -6,6 +6,8 @@
 //! - An event counts only if its version is newer than the held one. A late answer, a late event, or a list from before
 //!   our own write never rolls an object back.
 //! - An object that is missing in a *complete* list is gone, and its delete is delivered.
+//! - The watch goes on from the version of a list while its pages are still read. A page's object never replaces what the watch has shown
+//!   later, and does not bring back what the watch has shown to be gone.
 //! - Another uid under the same name is another object: a delete, then an add.
 //! - If the fields of the objects change, the objects of the next list replace held objects of the same version.
 //! - An answer to our own write never adds an object: only the watch does.
@@ -82,8 +84,10 @@ pub struct Fanout<K> {
     went_back: u64,
     /// The highest version of an object that the watch or a complete list has delivered.
     heard: u128,
-    /// The highest version in the list that is not complete yet: objects that are older may be on its next page.
+    /// The highest version that was delivered since a list began that is not complete: objects that are older may be on its next page.
     listed: u128,
+    /// While a list is not complete: what the watch has shown to be gone since the list's version, and in which version.
+    deleted: Option<BTreeMap<ObjectName, u128>>,
 }
 
 /// Hash of a value, and the object's name, in one flat set: most values have one name, and one set per value would need
@@ -93,7 +97,7 @@ type Entries = BTreeSet<(u64, ObjectName)>;
 #[derive(Debug)]
 struct Held<K> {
     object: Arc<K>,
-    /// The last list that had it, or the last list before the event that added it.
+    /// The last list that had it, or the last list before the last event of the watch that showed it.
     round: u64,
 }
 
@@ -121,6 +125,7 @@ impl<K> Default for Fanout<K> {
             went_back: 0,
             heard: 0,
             listed: 0,
+            deleted: None,
         }
     }
 }
@@ -161,18 +166,24 @@ impl<K: Cached> Fanout<K> {
     pub fn apply(&mut self, news: News<K>) -> Vec<Change<K>> {
         let version = |object: &K| object.meta().version().unwrap_or_default();
         match &news {
-            News::Listed(object) => self.listed = self.listed.max(version(object)),
-            News::Applied(object) | News::Deleted(object) => self.heard = self.heard.max(version(object)),
+            News::Listed(object) | News::Applied(object) | News::Deleted(object) => {
+                let reached = if self.deleted.is_some() { &mut self.listed } else { &mut self.heard };
+                *reached = version(object).max(*reached);
+            }
             News::ListDone => self.heard = self.heard.max(self.listed),
             News::RestartList | News::OwnWrite(_) => {}
         }
         match news {
             News::RestartList => {
-                (self.round, self.listed) = (self.round + 1, 0);
+                (self.round, self.listed, self.deleted) = (self.round + 1, 0, Some(BTreeMap::new()));
                 Vec::new()
             }
             News::Listed(object) => {
                 let name = ObjectName::of(&object);
+                let deleted = self.deleted.as_ref().and_then(|deleted| deleted.get(&name));
+                if deleted.is_some_and(|deleted| version(&object) <= *deleted) {
+                    return Vec::new();
+                }
                 let changes = self.accept(&name, object, Origin::Relist);
                 match self.held.get_mut(&name) {
                     Some(held) => held.round = self.round,
@@ -181,6 +192,7 @@ impl<K: Cached> Fanout<K> {
                 changes
             }
             News::ListDone => {
+                self.deleted = None;
                 let gone = self.gone();
                 self.remove_gone(&gone)
             }
@@ -190,6 +202,9 @@ impl<K: Cached> Fanout<K> {
             }
             News::Deleted(object) => {
                 let name = ObjectName::of(&object);
+                if let Some(deleted) = &mut self.deleted {
+                    deleted.insert(name.clone(), version(&object));
+                }
                 let same_or_later = |held: &Arc<K>| held.meta().uid == object.meta().uid || is_newer(&object, held);
                 match self.get(&name).filter(same_or_later) {
                     Some(held) => vec![self.remove(&name, held, Origin::Watch)],
@@ -233,7 +248,7 @@ impl<K: Cached> Fanout<K> {
         let (round, refitted, went_back) = (self.round, self.refitted, self.went_back);
         let is_undone = |held: &K, seen: u64| {
             let is_other = held.meta().resource_version != object.meta().resource_version;
-            origin == Origin::Relist && seen < went_back && round >= went_back && is_other
+            origin != Origin::OwnWrite && seen < went_back && round >= went_back && is_other
         };
         let is_refit = |held: &K, seen: u64| {
             let is_same =
@@ -245,7 +260,7 @@ impl<K: Cached> Fanout<K> {
             Some((held, seen)) if !is_newer(&object, &held) && !is_refit(&held, seen) && !is_undone(&held, seen) => {}
             Some((old, seen)) if old.meta().uid == object.meta().uid => {
                 let new = Arc::new(object);
-                self.replace(name, &old, &new, seen);
+                self.replace(name, &old, &new, if origin == Origin::Watch { round } else { seen });
                 changes.push(Change { old: Some(old), new: Some(new), origin });
             }
             held => {
@@ -271,7 +286,7 @@ impl<K: Cached> Fanout<K> {
         let packed = self.packed(new);
         match self.held.get_mut(name) {
             Some(held) if packed.is_none() => {
-                held.object = Arc::clone(new);
+                (held.object, held.round) = (Arc::clone(new), round);
                 // Most changes do not change the index entries.
                 let (before, after) = (entries(&**old), entries(&**new));
                 if before != after {
@@ -406,27 +421,6 @@ mod tests {
         let metadata = json!({ "name": name, "uid": name, "resourceVersion": version });
         let spec = json!({ "attacher": "d", "source": { "persistentVolumeName": name } });
         serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
-    }
-
-    #[test]
-    fn what_a_list_has_delivered_counts_once_the_list_is_complete() {
-        let mut fanout = Fanout::<VolumeAttachment>::default();
-        let late = attachment("a", "9");
-        fanout.apply(News::RestartList);
-        fanout.apply(News::Listed(late.clone()));
-        assert!(fanout.is_ahead(&late), "an older one may be on the next page");
-        fanout.apply(News::ListDone);
-        assert!(!fanout.is_ahead(&late) && fanout.has_heard(9) && !fanout.has_heard(10));
-        fanout.apply(News::OwnWrite(attachment("a", "11")));
-        assert!(!fanout.has_heard(10));
-        fanout.apply(News::Deleted(attachment("a", "12")));
-        assert!(fanout.has_heard(12));
-        fanout.apply(News::RestartList);
-        fanout.apply(News::Listed(attachment("b", "20")));
-        // The list was cut, and the next one is shorter.
-        fanout.apply(News::RestartList);
-        fanout.apply(News::ListDone);
-        assert!(!fanout.has_heard(20));
     }
 
     #[test]

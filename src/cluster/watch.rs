@@ -1,10 +1,9 @@
-//! Fills one cache, forever: list, watch, and again after every error. kube's watcher implements the protocol (pages,
-//! bookmarks, an expired version inside a stream). This file adds:
+//! Fills one cache, forever: list, watch, and again after every error. [`ListWatch`] does the reading (pages, events, bookmarks). This file
+//! decides when:
 //!
-//! - **Back-off after an error.** kube's watcher would continue at once. Our delay doubles from 0.8 s to 30 s, with
-//!   jitter from our random numbers.
-//! - **A watch that is refused with a plain 410 response.** kube's watcher would request the same version forever; we
-//!   list again.
+//! - **Back-off after an error.** The delay doubles from 0.8 s to 30 s, with jitter from our random numbers.
+//! - **A version that the server has forgotten** (410), in a watch or at its beginning: everything is listed again, at once if the watch
+//!   has worked for a while.
 //! - **Timeouts.** We abort a list that stops half-way. After a long time without watch events we do not trust the
 //!   watch, and list again.
 //! - **Optional kinds.** If a cluster does not have the CRD, the kind has no objects; this is not an error. It is looked for again after
@@ -12,34 +11,26 @@
 //!   `CustomResourceDefinition`s would need a right that the daemon has no other use for.
 //! - **Kinds with several versions.** The best that the server has is read, and another when that is no longer served.
 //!
-//! Lists are always consistent reads, page by page. kube's streaming lists start at version 0, which may be older than
-//! the cached objects: then "not in the list" would not mean "gone", and a volume could be released while it is
-//! attached.
+//! Lists are always consistent reads, page by page. A list streamed by a watch (`sendInitialEvents`) shows no change before all objects,
+//! and not every server has it.
 
-use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::cache::Cache;
 use super::error::ApiErrorKind;
 use super::fanout::News;
+use super::list_watch::{ListWatch, Source};
 use super::objects::Cached;
 use super::outage::Outage;
+use super::pass::Pass;
 use super::scope::{WatchScope, Wish};
 use super::trouble::{Loudness, Told};
-use super::watch_error::{Failure, LIST, WATCH, right};
-use super::watched::{Pass, Version, Watched};
+use super::watch_error::{Failure, LIST, ReadError, WATCH, right};
 use crate::process::{Clock, Rng, watch};
 
-/// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
-/// over; a new watch costs one request.
-const WATCH_SECONDS: u32 = 60;
-/// Objects a page.
-const PAGE: u32 = 500;
 /// The least limit for the time from one object of a list to the next.
 const LIST_SILENCE: Duration = Duration::from_secs(90);
 /// This limit exceeds the clients' limit for the beginning of a response by this time, because a page may begin late.
@@ -50,7 +41,7 @@ const WATCH_SILENCE: Duration = Duration::from_secs(600);
 /// The delays after errors of kube and client-go, and the time without errors that resets them.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(800), Duration::from_secs(30));
 const FORGIVEN: Duration = Duration::from_secs(120);
-/// A restarted watch that has not failed for this long counts as working, even without events.
+/// A watch that has not failed for this long counts as working, even without events.
 const RECOVERED: Duration = Duration::from_secs(10);
 /// The pauses between looks for an optional kind that the cluster does not have, or that we may not read. They double: what
 /// is installed together is often there a moment later.
@@ -62,19 +53,18 @@ const LOOK_FOR_NEEDED: Duration = Duration::from_secs(10);
 /// Counts the kinds that could not be read and now can. Each watch of another such kind follows it.
 pub(super) type Found = watch::Sender<u64>;
 
-/// Why the watcher is dropped and everything is listed again.
+/// Why everything is listed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Restart {
     Expired,
     Silent,
-    Ended,
     Asked,
     Absent,
     /// The kind cannot be read in this version, and may be in another.
     OtherVersion(Failure),
     /// The list has failed, and the server's answer was about the kind.
     Refused(ApiErrorKind),
-    /// The list has failed for another reason.
+    /// The list has failed for another reason, or an object has no version.
     Failed,
 }
 
@@ -97,7 +87,7 @@ pub(super) fn list_silence(response_timeout: Duration) -> Duration {
 /// Watches the current wish. Without a wish, it watches nothing and the cache is empty.
 pub(super) async fn run<K: Cached>(
     cache: Cache<K>,
-    api: impl Fn(Option<&str>, Version) -> kube::Api<Watched<K>>,
+    client: kube::Client,
     mut wish: watch::Receiver<Option<Wish>>,
     means: Means,
 ) {
@@ -109,12 +99,11 @@ pub(super) async fn run<K: Cached>(
                 std::future::pending::<()>().await;
             }
         };
-        if let Some(Wish { scope: WatchScope { namespace, labels }, .. }) = wanted {
-            let api = |version| api(namespace.as_deref(), version);
+        if let Some(Wish { scope, .. }) = wanted {
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = keep(&cache, api, labels, &means) => {}
+                () = keep(&cache, &client, &scope, &means) => {}
             }
         } else {
             cache.clear();
@@ -124,25 +113,24 @@ pub(super) async fn run<K: Cached>(
 }
 
 /// Fills the cache from one scope, forever.
-async fn keep<K: Cached>(
-    cache: &Cache<K>,
-    api: impl Fn(Version) -> kube::Api<Watched<K>>,
-    labels: Option<String>,
-    means: &Means,
-) {
+async fn keep<K: Cached>(cache: &Cache<K>, client: &kube::Client, scope: &WatchScope, means: &Means) {
     let mut others = means.found.subscribe();
-    let mut watch =
-        Watch { cache, means, backoff: Backoff::new(means.rng.clone()), told: Told::default(), pass: Pass::default() };
-    let mut config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
-    config.label_selector = labels;
+    let mut watch = Watch {
+        cache,
+        means,
+        backoff: Backoff::new(means.rng.clone()),
+        told: Told::default(),
+        pass: Pass::default(),
+        listed: None,
+    };
     let mut after = None;
     let mut pause = LOOK_AGAIN.0;
     loop {
         cache.read_as(watch.pass.version);
-        let api = api(Version(cache.version()));
+        let source = Source::new::<K>(client, scope, cache.version());
         others.mark_unchanged();
         let begun = Instant::now();
-        let restart = watch.follow(&api, &config, after.as_ref()).await;
+        let restart = watch.follow(ListWatch::new(source), after.as_ref()).await;
         if let Restart::OtherVersion(failure) = restart {
             watch.pass.next(K::VERSIONS.len(), failure);
             continue;
@@ -151,6 +139,8 @@ async fn keep<K: Cached>(
         debug!(kind = K::KIND, because = ?restart, "listing again");
         match restart {
             Restart::Asked => {}
+            // Whatever changes until the next list is not seen.
+            Restart::Expired if watch.has_worked() => {}
             Restart::Absent => {
                 let is_soon = look_again(cache, &mut others, begun, pause).await;
                 pause = if is_soon { LOOK_AGAIN.0 } else { (pause * 2).min(LOOK_AGAIN.1) };
@@ -201,19 +191,17 @@ struct Watch<'a, K: Cached> {
     /// The failures that the log has told.
     told: Told,
     pass: Pass,
+    /// When the list was complete that the watch goes on from.
+    listed: Option<Instant>,
 }
 
 impl<K: Cached> Watch<'_, K> {
-    async fn follow(
-        &mut self,
-        api: &kube::Api<Watched<K>>,
-        config: &watcher::Config,
-        after: Option<&Restart>,
-    ) -> Restart {
+    async fn follow(&mut self, mut reader: ListWatch<K>, after: Option<&Restart>) -> Restart {
         let (cache, clock, list_silence) = (self.cache, self.means.clock, self.means.list_silence);
-        let mut events = pin!(watcher(api.clone(), config.clone()));
         let (mut listing, mut failing) = (true, false);
         let mut heard = clock.now();
+        self.listed = None;
+        cache.feed(News::RestartList);
         loop {
             let patience = match (listing, failing) {
                 (true, _) => list_silence,
@@ -223,11 +211,10 @@ impl<K: Cached> Watch<'_, K> {
             let event = tokio::select! {
                 biased;
                 () = cache.relist_asked(), if !listing => return Restart::Asked,
-                event = timeout_at(heard + patience, events.next()) => event,
+                event = timeout_at(heard + patience, reader.next()) => event,
             };
             let event = match event {
-                Ok(Some(event)) => event,
-                Ok(None) => return Restart::Ended,
+                Ok(event) => event,
                 Err(_) if listing => {
                     self.note(Failure::silence(list_silence.as_secs()), false);
                     return Restart::Silent;
@@ -240,24 +227,20 @@ impl<K: Cached> Watch<'_, K> {
                 Err(_) => return Restart::Silent,
             };
             match event {
-                Ok(Event::Init) => {
-                    listing = true;
-                    cache.feed(News::RestartList);
-                }
-                Ok(Event::InitApply(object)) => cache.feed(News::Listed(object.object)),
-                Ok(Event::InitDone) => {
+                Ok(News::ListDone) => {
                     cache.sweep().await;
                     self.listed(after);
                     (listing, failing) = (false, self.told.is_of(WATCH));
                 }
-                Ok(Event::Apply(object)) => {
+                Ok(change @ (News::Applied(_) | News::Deleted(_))) => {
                     self.works(&mut failing);
-                    cache.feed(News::Applied(object.object));
+                    cache.feed(change);
+                    if listing {
+                        // It does not show that the list goes on.
+                        continue;
+                    }
                 }
-                Ok(Event::Delete(object)) => {
-                    self.works(&mut failing);
-                    cache.feed(News::Deleted(object.object));
-                }
+                Ok(news) => cache.feed(news),
                 Err(error) => {
                     let failure = Failure::of(&error);
                     if listing {
@@ -269,14 +252,16 @@ impl<K: Cached> Watch<'_, K> {
                         return Restart::Expired;
                     }
                     // Servers and proxies end watches: what counts is whether the next one can be started.
-                    let is_usual =
-                        !failing && failure.class.is_transient() && matches!(error, watcher::Error::WatchFailed(_));
-                    failing = true;
-                    let is_expired = failure.code == Some(410);
+                    let is_usual = !failing && failure.class.is_transient() && matches!(error, ReadError::Watch(_));
+                    let is_expired = failure.is_expired();
                     self.note(failure, is_usual);
                     if is_expired {
                         return Restart::Expired;
                     }
+                    if matches!(error, ReadError::NoVersion) {
+                        return Restart::Failed;
+                    }
+                    failing = true;
                     sleep(self.backoff.next(clock.now())).await;
                 }
             }
@@ -287,6 +272,7 @@ impl<K: Cached> Watch<'_, K> {
     /// A list is complete.
     fn listed(&mut self, after: Option<&Restart>) {
         let cache = self.cache;
+        self.listed = Some(self.means.clock.now());
         if after != Some(&Restart::Expired) {
             self.backoff.failures = 0;
         }
@@ -377,6 +363,11 @@ impl<K: Cached> Watch<'_, K> {
         }
         self.cache.failed(failure.verb, failure.class, failure.text);
         self.cache.shown_unreadable(self.told.is_warned());
+    }
+
+    /// Whether the watch was begun a while ago.
+    fn has_worked(&self) -> bool {
+        self.listed.is_some_and(|listed| self.means.clock.now().duration_since(listed) >= RECOVERED)
     }
 
     /// The watch works.

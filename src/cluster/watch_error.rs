@@ -1,8 +1,7 @@
-//! What the errors of kube's watcher mean.
+//! What the errors of lists and watches mean.
 
 use kube::Resource as _;
 use kube::core::Status;
-use kube::runtime::watcher;
 
 use super::error::ApiErrorKind;
 use super::objects::Cached;
@@ -16,6 +15,26 @@ pub(super) const WATCH: &str = "watch";
 /// How a kube-apiserver's 429 begins if it cannot fill its own cache of a kind: a moment after it has got the kind, or for ever, where
 /// a webhook that converts stored objects is gone (kube-apiserver 1.36 says why behind it).
 const UNFILLED: &str = "storage is (re)initializing";
+
+/// A list or a watch that failed, as the client tells it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    /// A page of a list.
+    #[error("cannot list")]
+    List(#[source] kube::Error),
+    /// A watch did not begin.
+    #[error("cannot watch")]
+    WatchStart(#[source] kube::Error),
+    /// A watch broke, or showed what cannot be read.
+    #[error("the watch broke")]
+    Watch(#[source] kube::Error),
+    /// The server ended a watch, and says why.
+    #[error("the watch was ended: {}", .0.message)]
+    Ended(Box<Status>),
+    /// The server sent a list or an object without a version.
+    #[error("the server sent an object without a version")]
+    NoVersion,
+}
 
 /// A list or a watch that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +52,8 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// What an error of kube's watcher says.
-    pub(super) fn of(error: &watcher::Error) -> Self {
+    /// What an error means.
+    pub(super) fn of(error: &ReadError) -> Self {
         let (verb, class) = classified(error);
         let is_brief = matches!(class, ApiErrorKind::TooManyRequests | ApiErrorKind::Gone);
         Self { verb, class, code: code(error), is_brief, text: told(error) }
@@ -44,6 +63,11 @@ impl Failure {
     pub(super) fn silence(seconds: u64) -> Self {
         let text = format!("a list stopped half-way: nothing more for {seconds}s");
         Self { verb: LIST, class: ApiErrorKind::Timeout, code: None, is_brief: false, text }
+    }
+
+    /// Whether the server has forgotten the version that the watch goes on from.
+    pub(super) fn is_expired(&self) -> bool {
+        self.verb == WATCH && self.class == ApiErrorKind::Gone
     }
 
     /// Whether the server does not have the kind in the version that was asked for.
@@ -77,27 +101,21 @@ pub(super) fn right<K: Cached>() -> String {
     format!("list and watch on {} in apiGroup {:?}", K::Kind::plural(&()), K::Kind::group(&()))
 }
 
-fn status(error: &watcher::Error) -> Option<&Status> {
+fn code(error: &ReadError) -> Option<u16> {
     match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => Some(status),
+        ReadError::List(kube::Error::Api(status)) | ReadError::WatchStart(kube::Error::Api(status)) => {
+            Some(status.code)
+        }
         _ => None,
     }
 }
 
-fn code(error: &watcher::Error) -> Option<u16> {
-    if matches!(error, watcher::Error::WatchError(_)) { None } else { status(error).map(|status| status.code) }
-}
-
-fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
+fn classified(error: &ReadError) -> (&'static str, ApiErrorKind) {
     let (verb, cause) = match error {
-        watcher::Error::InitialListFailed(cause) => (LIST, cause),
-        watcher::Error::WatchStartFailed(cause) | watcher::Error::WatchFailed(cause) => (WATCH, cause),
-        watcher::Error::WatchError(status) => {
-            return (WATCH, ApiErrorKind::of_status(status.code, Some(status), false));
-        }
-        watcher::Error::NoResourceVersion => return (LIST, ApiErrorKind::Unexpected),
+        ReadError::List(cause) => (LIST, cause),
+        ReadError::WatchStart(cause) | ReadError::Watch(cause) => (WATCH, cause),
+        ReadError::Ended(status) => return (WATCH, ApiErrorKind::of_status(status.code, Some(status), false)),
+        ReadError::NoVersion => return (LIST, ApiErrorKind::Unexpected),
     };
     let class = match cause {
         kube::Error::Api(status) => ApiErrorKind::of_status(status.code, Some(status), false),
@@ -110,13 +128,10 @@ fn classified(error: &watcher::Error) -> (&'static str, ApiErrorKind) {
 }
 
 /// The error as text. kube's errors repeat their sources; here each source appears once.
-fn told(error: &watcher::Error) -> String {
-    let (what, cause) = match error {
-        watcher::Error::InitialListFailed(cause) => ("cannot list", cause),
-        watcher::Error::WatchStartFailed(cause) => ("cannot watch", cause),
-        watcher::Error::WatchFailed(cause) => ("the watch broke", cause),
-        watcher::Error::WatchError(status) => return format!("the watch was ended: {}", status.message),
-        watcher::Error::NoResourceVersion => return "the server sent an object without a version".to_owned(),
+fn told(error: &ReadError) -> String {
+    let cause = match error {
+        ReadError::Ended(_) | ReadError::NoVersion => return error.to_string(),
+        ReadError::List(cause) | ReadError::WatchStart(cause) | ReadError::Watch(cause) => cause,
     };
     let cause = match cause {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
@@ -124,5 +139,5 @@ fn told(error: &watcher::Error) -> String {
         kube::Error::HyperError(cause) => error_chain(cause),
         other => other.to_string(),
     };
-    format!("{what}: {cause}")
+    format!("{error}: {cause}")
 }

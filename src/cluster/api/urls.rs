@@ -13,6 +13,19 @@ use crate::cluster::patch::Patch;
 /// A kind by group and plural, and the version in which it is read and written.
 pub(super) type OfKind = (String, String, &'static str);
 
+/// Where the objects of a kind are, in this version of it or else in that of its type.
+pub(in crate::cluster) fn url_in_version<K: Resource<DynamicType = ()>>(
+    namespace: Option<&str>,
+    version: Option<&str>,
+) -> String {
+    let (url, group) = (K::url_path(&(), namespace), K::group(&()));
+    let of = |version: &str| format!("/apis/{group}/{version}/");
+    match version {
+        Some(version) => url.replacen(&of(&K::version(&())), &of(version), 1),
+        None => url,
+    }
+}
+
 impl Api {
     /// The same client. Its errors say whether they are of this outage.
     #[must_use]
@@ -40,15 +53,9 @@ impl Api {
 
     /// Where the objects of a kind are.
     pub(super) fn kind_url<K: Resource<DynamicType = ()>>(&self, name: &ObjectName) -> String {
-        let url = K::url_path(&(), name.namespace());
         let is_of = |of: &&OfKind| of.0 == K::group(&()) && of.1 == K::plural(&());
-        match self.version.as_ref().filter(is_of) {
-            None => url,
-            Some((group, _, version)) => {
-                let of = |version: &str| format!("/apis/{group}/{version}/");
-                url.replacen(&of(&K::version(&())), &of(version), 1)
-            }
-        }
+        let version = self.version.as_ref().filter(is_of).map(|of| of.2);
+        url_in_version::<K>(name.namespace(), version)
     }
 
     pub(super) fn object_url<K: Resource<DynamicType = ()>>(&self, name: &ObjectName) -> String {

@@ -1,6 +1,6 @@
 //! The fan-out against a naive model of a cluster: whatever order news comes in, what is held ends up true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
@@ -65,6 +65,44 @@ fn a_list_after_the_versions_went_back_replaces_every_object_and_the_next_one_do
     assert_eq!(listed(&mut fanout, &[attachment("a", "u1", 2), attachment("b", "u2", 8)]), []);
     let changes = fanout.apply(News::Applied(attachment("a", "u1", 4)));
     assert_eq!(summary(&changes), [(at("u1", 3), at("u1", 4), Origin::Watch)]);
+}
+
+#[test]
+fn a_watch_beside_the_list_after_the_versions_went_back_counts_too() {
+    let mut fanout = Fanout::default();
+    listed(&mut fanout, &[attachment("a", "u1", 7), attachment("b", "u2", 8), attachment("c", "u3", 9)]);
+    fanout.go_back();
+    fanout.apply(News::RestartList);
+    let changes = fanout.apply(News::Applied(attachment("a", "u1", 5)));
+    assert_eq!(summary(&changes), [(at("u1", 7), at("u1", 5), Origin::Watch)]);
+    let changes = fanout.apply(News::Deleted(attachment("b", "u4", 6)));
+    assert_eq!(summary(&changes), [], "a namesake that was never seen");
+    for page in [attachment("a", "u1", 2), attachment("b", "u4", 3)] {
+        assert_eq!(fanout.apply(News::Listed(page)), []);
+    }
+    let changes = fanout.apply(News::ListDone);
+    assert_eq!(summary(&changes), [(at("u2", 8), None, Origin::Relist), (at("u3", 9), None, Origin::Relist)]);
+}
+
+#[test]
+fn what_a_list_has_delivered_counts_once_the_list_is_complete() {
+    let mut fanout = Fanout::<VolumeAttachment>::default();
+    let late = attachment("a", "u1", 9);
+    fanout.apply(News::RestartList);
+    fanout.apply(News::Listed(late.clone()));
+    assert!(fanout.is_ahead(&late), "an older one may be on the next page");
+    fanout.apply(News::ListDone);
+    assert!(!fanout.is_ahead(&late) && fanout.has_heard(9) && !fanout.has_heard(10));
+    fanout.apply(News::OwnWrite(attachment("a", "u1", 11)));
+    assert!(!fanout.has_heard(10));
+    fanout.apply(News::Deleted(attachment("a", "u1", 12)));
+    assert!(fanout.has_heard(12));
+    fanout.apply(News::RestartList);
+    fanout.apply(News::Listed(attachment("b", "u2", 20)));
+    // The list was cut, and the next one is shorter.
+    fanout.apply(News::RestartList);
+    fanout.apply(News::ListDone);
+    assert!(!fanout.has_heard(20));
 }
 
 #[test]
@@ -135,10 +173,10 @@ enum Step {
     Delete(u8),
     /// The watch brings so many of the events that it has not brought yet.
     Watch(usize),
-    /// The watch breaks, a list follows; answers to our writes that were late come in the middle of it.
+    /// The watch breaks, or the list before it: a list begins, and with it another watch.
     Relist,
-    /// The watch breaks, and so does the list after so many objects. A complete one must follow some time.
-    BrokenList(usize),
+    /// The list shows another object, or that it is complete.
+    Page,
     Late,
 }
 
@@ -185,6 +223,123 @@ impl Cluster {
             self.history.push(News::Deleted(Self::object(id, (uid, self.version))));
         }
     }
+
+    /// The objects of a list, as the list shows them.
+    fn list(&self) -> VecDeque<VolumeAttachment> {
+        self.objects.iter().map(|(id, held)| Self::object(*id, *held)).collect()
+    }
+
+    fn truth(&self) -> BTreeMap<String, (String, u64)> {
+        self.list().iter().map(|object| (ObjectName::of(object).to_string(), told(object))).collect()
+    }
+}
+
+/// What a subscriber that only hears changes believes.
+#[derive(Default)]
+struct Believer {
+    held: BTreeMap<String, (String, u64)>,
+    /// The latest version of each, or that of its end.
+    newest: BTreeMap<String, u64>,
+}
+
+impl Believer {
+    fn hear(&mut self, news: &News<VolumeAttachment>, changes: &[Change<VolumeAttachment>]) {
+        for change in changes {
+            let name = ObjectName::of(change.old.as_deref().or(change.new.as_deref()).unwrap()).to_string();
+            assert_eq!(self.held.get(&name).cloned(), change.old.as_deref().map(told));
+            match change.new.as_deref().map(told) {
+                None => {
+                    self.held.remove(&name);
+                }
+                Some(new) => {
+                    if let Some(old) = change.old.as_deref().map(told) {
+                        assert_eq!(old.0, new.0, "a change keeps the uid");
+                    }
+                    let before = self.newest.insert(name.clone(), new.1).unwrap_or(0);
+                    assert!(before < new.1, "{name} rolls back from {before} to {}", new.1);
+                    self.held.insert(name, new);
+                }
+            }
+        }
+        if let News::Deleted(object) = news {
+            let newest = self.newest.entry(ObjectName::of(object).to_string()).or_default();
+            *newest = told(object).1.max(*newest);
+        }
+    }
+}
+
+/// Each order in which the pages of two objects and the end of their list can come between so many events.
+fn orders(events: usize) -> impl Iterator<Item = [usize; 3]> {
+    let from = move |least: usize| least..=events;
+    from(0).flat_map(move |a| from(a).flat_map(move |b| from(b).map(move |end| [a, b, end])))
+}
+
+/// Each history of up to so many writes and deletions of two objects.
+fn histories(length: usize) -> Vec<Vec<(bool, u8)>> {
+    let acts = [(true, 0), (false, 0), (true, 1), (false, 1)];
+    let mut all = vec![Vec::new()];
+    for from in 0.. {
+        let Some(history) = all.get(from).cloned().filter(|history| history.len() < length) else { break };
+        all.extend(acts.map(|act| [history.as_slice(), &[act]].concat()));
+    }
+    all
+}
+
+#[test]
+fn a_page_that_comes_late_undoes_nothing_that_the_watch_has_shown_in_any_order() {
+    for (acts, present, stale) in histories(3)
+        .iter()
+        .flat_map(|acts| (0..4_u8).flat_map(move |present| (0..3).map(move |stale| (acts, present, stale))))
+    {
+        let mut cluster = Cluster::default();
+        // What is held from before: nothing, the same objects in older versions, or their namesakes.
+        (0..2).filter(|_| stale > 0).for_each(|id| drop(cluster.write(id)));
+        let before = cluster.list();
+        for id in 0..2 {
+            if stale == 2 || present & (1 << id) == 0 {
+                cluster.delete(id);
+            }
+            if present & (1 << id) != 0 {
+                cluster.write(id);
+            }
+        }
+        let (pages, first, listed) = (cluster.list(), cluster.history.len(), u128::from(cluster.version));
+        for (write, id) in acts {
+            if *write { drop(cluster.write(*id)) } else { cluster.delete(*id) }
+        }
+        let events = &cluster.history[first..];
+        for order in orders(events.len()) {
+            let (mut fanout, mut believer) = (Fanout::default(), Believer::default());
+            let mut tell = |news: News<VolumeAttachment>| {
+                let changes = fanout.apply(news.clone());
+                believer.hear(&news, &changes);
+                fanout.has_heard(listed + 1)
+            };
+            for news in std::iter::once(News::RestartList).chain(before.iter().cloned().map(News::Listed)) {
+                tell(news);
+            }
+            tell(News::ListDone);
+            tell(News::RestartList);
+            for at in 0..=events.len() {
+                for (_, page) in order[..2].iter().zip(&pages).filter(|(place, _)| **place == at) {
+                    assert!(!tell(News::Listed(page.clone())));
+                }
+                if order[2] == at {
+                    assert_eq!(
+                        tell(News::ListDone),
+                        at > 0,
+                        "events count for all that is older once the list is there"
+                    );
+                }
+                if let Some(event) = events.get(at) {
+                    assert_eq!(tell(event.clone()), at >= order[2], "an older object may be on the next page");
+                }
+            }
+            assert_eq!(believer.held, cluster.truth(), "{acts:?} {present} {stale} {order:?}");
+            let held = fanout.own().map(|object| (ObjectName::of(object.as_ref()).to_string(), told(object)));
+            assert_eq!(held.collect::<BTreeMap<_, _>>(), cluster.truth());
+        }
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -194,7 +349,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0_u8..4).prop_map(Step::Delete),
         4 => (1_usize..4).prop_map(Step::Watch),
         1 => Just(Step::Relist),
-        1 => (0_usize..3).prop_map(Step::BrokenList),
+        4 => Just(Step::Page),
         2 => Just(Step::Late),
     ]
 }
@@ -208,12 +363,12 @@ proptest! {
         // The same for a driver that none of the objects is of.
         let mut packing = Fanout::<VolumeAttachment>::default();
         packing.serve("another");
-        // What a subscriber that only hears changes believes.
-        let mut believed: BTreeMap<String, (String, u64)> = BTreeMap::new();
-        let mut newest: BTreeMap<String, u64> = BTreeMap::new();
-        let mut brought = 0;
+        let mut believer = Believer::default();
+        // How many of the events were brought, and what is left of the list that is not complete.
+        let (mut brought, mut pages) = (0_usize, None::<VecDeque<VolumeAttachment>>);
         let mut steps = steps;
-        steps.extend([Step::Late, Step::Relist, Step::Late]);
+        steps.extend([Step::Late, Step::Relist, Step::Late, Step::Watch(usize::MAX)]);
+        steps.extend([const { Step::Page }; 5]);
         for step in steps {
             let mut news = Vec::new();
             match step {
@@ -228,52 +383,31 @@ proptest! {
                 Step::OwnWrite(..) => {}
                 Step::Delete(id) => cluster.delete(id),
                 Step::Watch(count) => {
-                    let until = (brought + count).min(cluster.history.len());
+                    let until = brought.saturating_add(count).min(cluster.history.len());
                     news.extend(cluster.history[brought..until].iter().cloned());
                     brought = until;
                 }
                 Step::Relist => {
                     news.push(News::RestartList);
-                    news.extend(cluster.objects.iter().map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
-                    news.extend(cluster.late.drain(..).map(News::OwnWrite));
-                    news.push(News::ListDone);
-                    brought = cluster.history.len();
+                    (brought, pages) = (cluster.history.len(), Some(cluster.list()));
                 }
-                Step::BrokenList(count) => {
-                    news.push(News::RestartList);
-                    let part = cluster.objects.iter().take(count);
-                    news.extend(part.map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
-                    // No watch until a list was completed.
-                    news.push(News::RestartList);
-                    news.extend(cluster.objects.iter().map(|(id, held)| News::Listed(Cluster::object(*id, *held))));
-                    news.push(News::ListDone);
-                    brought = cluster.history.len();
+                Step::Page => if let Some(list) = &mut pages {
+                    let page = list.pop_front().map(News::Listed);
+                    if page.is_none() {
+                        pages = None;
+                    }
+                    news.push(page.unwrap_or(News::ListDone));
                 }
                 Step::Late => news.extend(cluster.late.drain(..).map(News::OwnWrite)),
             }
             for piece in news {
                 let changes = fanout.apply(piece.clone());
-                prop_assert_eq!(&packing.apply(piece), &changes, "packed objects come out as they went in");
-                for change in changes {
-                    let name = ObjectName::of(change.old.as_deref().or(change.new.as_deref()).unwrap()).to_string();
-                    prop_assert_eq!(believed.get(&name).cloned(), change.old.as_deref().map(told));
-                    match change.new.as_deref().map(told) {
-                        None => { believed.remove(&name); }
-                        Some(new) => {
-                            if let Some(old) = change.old.as_deref().map(told) {
-                                prop_assert_eq!(&old.0, &new.0, "a change keeps the uid");
-                            }
-                            let before = newest.insert(name.clone(), new.1).unwrap_or(0);
-                            prop_assert!(before < new.1, "an object never rolls back");
-                            believed.insert(name, new);
-                        }
-                    }
-                }
+                prop_assert_eq!(&packing.apply(piece.clone()), &changes, "packed objects come out as they went in");
+                believer.hear(&piece, &changes);
             }
         }
-        let truth: BTreeMap<String, (String, u64)> = cluster.objects.iter()
-            .map(|(id, held)| (format!("va{id}"), told(&Cluster::object(*id, *held)))).collect();
-        prop_assert_eq!(&believed, &truth);
+        let truth = cluster.truth();
+        prop_assert_eq!(&believer.held, &truth);
         let held: BTreeMap<String, (String, u64)> =
             fanout.own().map(|object| (ObjectName::of(object.as_ref()).to_string(), told(object))).collect();
         prop_assert_eq!(&held, &truth);

@@ -10,6 +10,7 @@ mod foreign;
 mod kinds;
 mod kubeconfigs;
 mod objects;
+mod pages;
 mod proxies;
 mod subscriptions;
 mod tls;

@@ -17,6 +17,7 @@ use crate::objects;
 use crate::supplier::{says, supplier};
 use crate::supply::{handle_of, phase};
 use crate::world::World;
+use crate::world::wait::asked;
 
 #[tokio::test]
 async fn r48_a_success_clears_an_error_that_the_watch_has_not_shown_yet() {
@@ -52,6 +53,40 @@ async fn r24_a_delete_that_only_a_new_list_shows_frees_the_volume() {
     faults.drop_watches(by_daemon(&world).resource("volumeattachments"), WatchEnd::Cut);
     faults.remove(held);
     world.gone::<PersistentVolume>(&volume).await;
+}
+
+#[tokio::test]
+async fn an_attachment_that_begins_in_the_middle_of_a_new_list_is_made_before_the_list_ends() {
+    let (world, daemon) = World::with_daemon(json!({})).await;
+    let (node, volume) = (world.node("node").await, world.volume("pv").await);
+    // More than a page of another driver's. One goes unseen before the list, and one while it is read.
+    let names: Vec<String> = (0..502).map(|number| world.name(&format!("other-{number:03}"))).collect();
+    for (number, name) in names.iter().enumerate() {
+        let source = json!({ "persistentVolumeName": format!("other-{number}") });
+        let object = objects::attachment_of(name, "other.csi.example.com", &node, &source);
+        world.create::<VolumeAttachment>(object).await;
+    }
+    let holds = |count: usize| {
+        move |status: &Value| {
+            let caches = status["caches"].as_array().unwrap();
+            caches.iter().any(|cache| cache["kind"] == "VolumeAttachment" && cache["objects"] == count)
+        }
+    };
+    world.shows(&daemon, "all attachments", holds(502)).await;
+    let (faults, watched) = (api(&world).faults(), by_daemon(&world).resource("volumeattachments"));
+    let held = faults.add(ApiFault::on(watched.clone().verb("list"), ApiAction::Hold).nth(2));
+    let silent = faults.hold_watches(watched.clone());
+    world.detached(&names[501]).await;
+    api(&world).compact();
+    faults.drop_watches(watched, WatchEnd::Cut);
+    faults.remove(silent);
+    asked("the second page", async || (faults.hits(held) == 1).then_some(())).await;
+    let attachment = world.attach(&volume, &node).await;
+    world.attached(&attachment).await;
+    world.detached(&names[500]).await;
+    world.shows(&daemon, "what came and what went", holds(502)).await;
+    faults.remove(held);
+    world.shows(&daemon, "what the server has", holds(501)).await;
 }
 
 #[tokio::test]
