@@ -47,7 +47,9 @@ fn listed(pages: Vec<ListVolumesResponse>) -> BTreeMap<String, PublishedOn> {
             break;
         }
     }
-    entries::published(&listing.into_entries())
+    let mut volumes = BTreeMap::new();
+    listing.entries().iter().for_each(|(id, volume)| entries::publish(&mut volumes, id, &volume.on));
+    volumes
 }
 
 /// As recorded; every `drifted`th (0: none) says detached though the driver lists it.

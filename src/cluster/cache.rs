@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use metrics::{Counter, Gauge};
 
-use super::fanout::{Change, Fanout, News, Origin};
+use super::fanout::{Change, Fanout, News, Place};
 use super::names::ObjectName;
 use super::objects::{Cached, Fields, IndexName};
 use super::subscription::{Link, Subscribed, Subscriber, Subscription};
@@ -34,8 +34,8 @@ use progress::Progress;
 pub use turns::WriteTurn;
 pub use walk::Each;
 
-/// Objects whose absence from a list is delivered before other tasks get their turn: about a millisecond's work of the subscribers.
-const SWEPT_AT_ONCE: usize = 256;
+/// Objects that subscribers are told of, or that a walk takes, before other tasks get their turn: about a millisecond's work.
+const PORTION: usize = 256;
 
 /// The objects of one kind. Clones are handles to the same objects.
 pub struct Cache<K: Cached>(Arc<Inner<K>>);
@@ -93,6 +93,16 @@ impl<K: Cached> Subscribed for Inner<K> {
         // Dropped outside the lock, because the subscribers' own `Drop` code is unknown.
         drop(subscribers);
         drop(gone);
+    }
+
+    fn replay(&self, link: &Arc<Link>) -> bool {
+        let mut subscribers = locked(&self.subscribers);
+        let subscriber = subscribers.iter_mut().find(|subscriber| Arc::ptr_eq(&subscriber.link, link));
+        let page = |after: &Place| {
+            let store = self.store.read().unwrap_or_else(PoisonError::into_inner);
+            store.page(after, PORTION)
+        };
+        subscriber.is_some_and(|subscriber| subscriber.replay(page))
     }
 }
 
@@ -236,13 +246,25 @@ impl<K: Cached> Cache<K> {
     /// the event is applied: it must be quick, and must not subscribe to this cache or apply own writes to it. If it
     /// panics, it is not called again, and [`Subscription::panicked`] resolves.
     pub fn subscribe(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
-        let mut subscribers = locked(&self.0.subscribers);
-        let subscriber = Subscriber::new(tell);
-        for object in self.each() {
-            subscriber.tell(&Change { old: None, new: Some(object), origin: Origin::Replay });
-        }
+        let subscription = self.subscribe_later(tell);
+        while self.0.replay(&subscription.link) {}
+        subscription
+    }
+
+    /// The same, but that nothing is told before [`Subscription::replay`], which leaves other tasks their turn: there may be a hundred
+    /// thousand objects.
+    pub fn subscribe_later(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        self.add(Subscriber::new(tell, true))
+    }
+
+    /// Calls `tell` for every change, as [`Self::subscribe`] does, and not for the objects in the cache.
+    pub fn subscribe_to_changes(&self, tell: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
+        self.add(Subscriber::new(tell, false))
+    }
+
+    fn add(&self, subscriber: Subscriber<K>) -> Subscription {
         let link = Arc::clone(&subscriber.link);
-        subscribers.push(subscriber);
+        locked(&self.0.subscribers).push(subscriber);
         let from: Weak<Inner<K>> = Arc::downgrade(&self.0);
         Subscription { link, from }
     }
@@ -305,7 +327,7 @@ impl<K: Cached> Cache<K> {
     pub(super) async fn sweep(&self) {
         let Some(setup) = self.0.setup.get() else { return };
         let gone = self.read(Fanout::gone);
-        for (number, portion) in gone.chunks(SWEPT_AT_ONCE).enumerate() {
+        for (number, portion) in gone.chunks(PORTION).enumerate() {
             if number > 0 {
                 tokio::task::yield_now().await;
             }
@@ -315,7 +337,7 @@ impl<K: Cached> Cache<K> {
 
     /// Changes the objects, and delivers what that has changed.
     fn change(&self, setup: &Setup, change: impl FnOnce(&mut Fanout<K>) -> Vec<Change<K>>) {
-        let subscribers = locked(&self.0.subscribers);
+        let mut subscribers = locked(&self.0.subscribers);
         let (changes, held) = {
             let mut store = self.0.store.write().unwrap_or_else(PoisonError::into_inner);
             (change(&mut store), store.len())
@@ -323,8 +345,8 @@ impl<K: Cached> Cache<K> {
         #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
         setup.objects.set(held as f64);
         for change in &changes {
-            for subscriber in subscribers.iter() {
-                subscriber.tell(change);
+            for subscriber in subscribers.iter_mut() {
+                subscriber.hear(change);
             }
         }
     }

@@ -68,6 +68,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(103, "what an attach/detach controller for all drivers reads of pods, volumes, nodes and drivers"),
             Growth(7, "which drivers are registered on a node"),
             Growth(100, "the watch goes on while the pages of a list are read, which kube's watcher does not do"),
+            Growth(50, "subscribers are told of what is there in portions, with changes in between"),
         ],
     ),
     (
@@ -157,6 +158,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(26, "what of the CSIDriver object does not fit, with what to do"),
             Growth(1, "gates that v4.13 no longer takes"),
+            Growth(6, "attachments are compared with the driver's list one by one"),
         ],
     ),
     (
@@ -171,6 +173,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(13, "a verb that creates an object, a stage that admits a key, and the API for tasks without a key"),
             Growth(30, "a term makes the pass of ListVolumes that the roles share"),
             Growth(10, "a look at all objects leaves other tasks their turn"),
+            Growth(16, "tasks begin when the triggers have been told of what is there"),
         ],
     ),
     (
@@ -184,6 +187,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(370, "nodes that fail, the pods on them, and what is told on their claims"),
             Growth(27, "older Events that cannot be read are read again"),
             Growth(1, "it says that it needs a driver"),
+            Growth(1, "walks over all volumes leave other tasks their turn"),
         ],
     ),
     ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
@@ -215,6 +219,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told"),
             Growth(37, "a volume is in doubt only while a request is open that may have made it"),
             Growth(1, "it says that it needs a driver"),
+            Growth(8, "walks over all that is listed and known leave other tasks their turn"),
         ],
     ),
     ("roles/registrar", 1595, &[]),

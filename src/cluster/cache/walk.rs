@@ -3,12 +3,9 @@
 
 use std::sync::Arc;
 
-use super::Cache;
+use super::{Cache, PORTION};
 use crate::cluster::fanout::Place;
 use crate::cluster::objects::Cached;
-
-/// Objects that the walk takes from the cache at once.
-const PORTION: usize = 256;
 
 /// The objects of a cache, one after the other.
 #[derive(Debug)]

@@ -1,13 +1,15 @@
 //! A cache tells its subscribers each change: in order, until the subscription ends, and also when another subscriber panics.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
+use proptest::prelude::*;
 
 use super::caches::{MOMENT, State, log, send, started, synced, taken};
 use super::{attachment, pass, va};
 use crate::cluster::cache::Cache;
-use crate::cluster::fanout::{News, Origin};
+use crate::cluster::fanout::{Change, News, Origin};
 use crate::cluster::objects::{BY_VOLUME, VolumeAttachment};
 use crate::process::Clock;
 use crate::telemetry::Meter;
@@ -88,18 +90,30 @@ async fn what_a_subscriber_held_goes_with_its_subscription_and_not_with_the_next
     drop(other);
 }
 
+const COUNT: usize = 600;
+
+/// The driver's own is held as it is, and another's as bytes.
+fn of(is_own: bool, number: usize, version: u64) -> VolumeAttachment {
+    let mut object = attachment(&format!("a{number}"), &format!("u{number}"), version);
+    object.spec.attacher = if is_own { "demo" } else { "another" }.into();
+    object
+}
+
+fn object(number: usize, version: u64) -> VolumeAttachment {
+    of(number.is_multiple_of(2), number, version)
+}
+
+/// A cache of many objects, half of which are held as bytes.
+fn full() -> Cache<VolumeAttachment> {
+    let cache = Cache::new();
+    cache.set_up("demo", &Meter::new(), Clock::system());
+    (0..COUNT).for_each(|number| cache.feed(News::Applied(object(number, 1))));
+    cache
+}
+
 #[tokio::test]
 async fn a_list_that_lacks_thousands_of_objects_leaves_others_their_turn_and_tells_each_once() {
-    const COUNT: usize = 600;
-    let cache = Cache::<VolumeAttachment>::new();
-    // Half of them are held as bytes.
-    cache.set_up("demo", &Meter::new(), Clock::system());
-    let object = |number: usize, version: u64| {
-        let mut object = attachment(&format!("a{number}"), &format!("u{number}"), version);
-        object.spec.attacher = if number.is_multiple_of(2) { "demo" } else { "another" }.into();
-        object
-    };
-    (0..COUNT).for_each(|number| cache.feed(News::Applied(object(number, 1))));
+    let cache = full();
     let (_subscription, heard) = log(&cache);
     taken(&heard);
     cache.feed(News::RestartList);
@@ -117,4 +131,66 @@ async fn a_list_that_lacks_thousands_of_objects_leaves_others_their_turn_and_tel
     assert!(told.iter().all(|line| line.starts_with('-') && line.ends_with("Relist")), "{told:?}");
     cache.feed(News::ListDone);
     assert_eq!((taken(&heard), cache.len()), (vec![], 2));
+}
+
+#[tokio::test]
+async fn a_subscriber_that_is_told_later_hears_nothing_before_and_leaves_others_their_turn_then() {
+    let cache = full();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (all, changes) = (Arc::clone(&told), Arc::clone(&told));
+    let tell = |change: &Change<VolumeAttachment>| format!("{:?}", change.origin);
+    let subscription = cache.subscribe_later(move |change| all.lock().unwrap().push(tell(change)));
+    cache.feed(News::Applied(object(COUNT, 2)));
+    cache.feed(News::Deleted(object(0, 3)));
+    assert_eq!(*told.lock().unwrap(), Vec::<String>::new());
+    let mut replay = Box::pin(subscription.replay());
+    assert!(replay.as_mut().now_or_never().is_none(), "others have their turn");
+    assert!((1..=COUNT / 2).contains(&told.lock().unwrap().len()));
+    replay.await;
+    assert_eq!(*told.lock().unwrap(), vec!["Replay".to_owned(); COUNT]);
+    subscription.replay().await;
+    drop(subscription);
+    told.lock().unwrap().clear();
+    let _changes = cache.subscribe_to_changes(move |change| changes.lock().unwrap().push(tell(change)));
+    cache.feed(News::Deleted(object(2, 4)));
+    assert_eq!(*told.lock().unwrap(), ["Watch"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_subscriber_that_is_told_in_portions_believes_at_each_end_what_the_cache_has(
+        // Whether the driver's own object is written, another's, or none is left; and how many portions are told before.
+        steps in prop::collection::vec((0..COUNT + 50, 0_u8..3, prop::bool::weighted(0.1)), 0..60),
+    ) {
+        let (cache, believed) = (full(), Arc::new(Mutex::new(BTreeMap::new())));
+        let held = Arc::clone(&believed);
+        let subscription = cache.subscribe_later(move |change: &Change<VolumeAttachment>| {
+            let state = |object: &VolumeAttachment| object.metadata.resource_version.clone();
+            let any = change.old.as_ref().or(change.new.as_ref()).unwrap();
+            let mut held = held.lock().unwrap();
+            assert_eq!(held.remove(&any.metadata.name), change.old.as_deref().map(state), "what is told follows on");
+            held.extend(change.new.as_deref().map(|new| (new.metadata.name.clone(), state(new))));
+        });
+        let mut replay = Box::pin(subscription.replay());
+        let mut is_over = false;
+        for (version, (number, act, is_told)) in (2..).zip(steps) {
+            if is_told && !is_over {
+                is_over = replay.as_mut().now_or_never().is_some();
+            }
+            cache.feed(match act {
+                0 | 1 => News::Applied(of(act == 0, number, version)),
+                _ => News::Deleted(object(number, version)),
+            });
+        }
+        while !is_over {
+            is_over = replay.as_mut().now_or_never().is_some();
+        }
+        cache.feed(News::Applied(object(COUNT + 50, 1)));
+        prop_assert_eq!(subscription.panicked().now_or_never(), None);
+        let truth: BTreeMap<_, _> =
+            cache.each().map(|it| (it.metadata.name.clone(), it.metadata.resource_version.clone())).collect();
+        prop_assert_eq!(&*believed.lock().unwrap(), &truth);
+    }
 }

@@ -99,37 +99,15 @@ impl DriftDetector {
 
     /// Compares one listing with the records and returns the confirmed drifts, in the records' order.
     pub fn compare(&mut self, listing: &VolumeListing, records: &[Record]) -> Vec<Drift> {
-        if listing.started < self.begun {
-            return Vec::new();
-        }
-        let mut before = std::mem::take(&mut self.by_name);
-        let mut confirmed = Vec::new();
-        for record in records {
-            let Some(reported) = mismatch(record, listing).filter(|_| !record.busy) else { continue };
-            let mut suspect = before
-                .remove(&record.name)
-                .filter(|s| s.uid == record.version.0 && s.direction == record.direction)
-                .unwrap_or_else(|| Suspect::new(record, reported));
-            if suspect.version != record.version.1 {
-                suspect.version.clone_from(&record.version.1);
-                suspect.seen = 0;
-            }
-            // If two listings have different reasons, the weaker one counts.
-            suspect.reported =
-                if suspect.seen == 0 || suspect.reported == reported { reported } else { Reported::Unlisted };
-            suspect.seen += 1;
-            if suspect.seen >= suspect.threshold {
-                suspect.seen = 0;
-                suspect.threshold = (suspect.threshold * 2).min(MAX_THRESHOLD);
-                confirmed.push(Drift {
-                    name: record.name.clone(),
-                    direction: record.direction,
-                    reported: suspect.reported,
-                });
-            }
-            self.by_name.insert(record.name.clone(), suspect);
-        }
-        confirmed
+        let mut comparison = self.begin(listing);
+        records.iter().filter_map(|record| comparison.see(record, mismatch(record, listing)?)).collect()
+    }
+
+    /// Begins to compare one listing with the records. A suspect that is not seen in it is none any more.
+    pub fn begin(&mut self, listing: &VolumeListing) -> Comparison<'_> {
+        let is_of_term = listing.started >= self.begun;
+        let before = if is_of_term { std::mem::take(&mut self.by_name) } else { BTreeMap::new() };
+        Comparison { is_of_term, before, by_name: &mut self.by_name }
     }
 
     /// How many attachments are under suspicion.
@@ -140,6 +118,43 @@ impl DriftDetector {
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+}
+
+/// The comparison of one listing with the records, one by one.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    is_of_term: bool,
+    before: BTreeMap<String, Suspect>,
+    by_name: &'a mut BTreeMap<String, Suspect>,
+}
+
+impl Comparison<'_> {
+    /// The driver reports this of a record that disagrees with it ([`mismatch`]). Returns the drift, if that confirms one.
+    pub fn see(&mut self, record: &Record, reported: Reported) -> Option<Drift> {
+        if record.busy || !self.is_of_term {
+            return None;
+        }
+        let mut suspect = self
+            .before
+            .remove(&record.name)
+            .filter(|s| s.uid == record.version.0 && s.direction == record.direction)
+            .unwrap_or_else(|| Suspect::new(record, reported));
+        if suspect.version != record.version.1 {
+            suspect.version.clone_from(&record.version.1);
+            suspect.seen = 0;
+        }
+        // If two listings have different reasons, the weaker one counts.
+        suspect.reported =
+            if suspect.seen == 0 || suspect.reported == reported { reported } else { Reported::Unlisted };
+        suspect.seen += 1;
+        let drift = (suspect.seen >= suspect.threshold).then(|| {
+            suspect.seen = 0;
+            suspect.threshold = (suspect.threshold * 2).min(MAX_THRESHOLD);
+            Drift { name: record.name.clone(), direction: record.direction, reported: suspect.reported }
+        });
+        self.by_name.insert(record.name.clone(), suspect);
+        drift
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cluster::VolumeAttachment;
 use crate::csi::VolumeListing;
 use crate::process::watch;
 use crate::queue::Cause;
+use crate::roles::kit::look_at_each;
 
 use super::attachment::Attachment;
 use super::context::Context;
@@ -33,7 +34,7 @@ impl DriftWatch {
         loop {
             let latest = listings.borrow_and_update().clone();
             if let Some(listing) = latest {
-                self.compare(&mut detector, &listing);
+                self.compare(&mut detector, &listing).await;
             }
             if listings.changed().await.is_err() {
                 // There will be no more listings. Runs on, because the end of a task counts as a failure.
@@ -42,10 +43,22 @@ impl DriftWatch {
         }
     }
 
-    fn compare(&self, detector: &mut DriftDetector, listing: &VolumeListing) {
-        let records = self.records(listing);
-        let drifts = detector.compare(listing, &records);
-        self.note_lost(listing, &records, &drifts);
+    /// There may be a hundred thousand records: of those that agree with the listing nothing is kept.
+    pub(super) async fn compare(&self, detector: &mut DriftDetector, listing: &VolumeListing) {
+        let active = self.active();
+        let (mut attachments, mut missing, mut drifts) = (0_usize, BTreeMap::new(), Vec::new());
+        let mut comparison = detector.begin(listing);
+        look_at_each(self.cx.stores.attachments.own(), |object| {
+            let Some(record) = self.record(object, listing, &active) else { return };
+            attachments += 1;
+            let Some(reported) = mismatch(&record, listing) else { return };
+            drifts.extend(comparison.see(&record, reported));
+            if reported == Reported::NotPublished {
+                missing.insert(record.version.0.clone(), record);
+            }
+        })
+        .await;
+        self.note_lost(listing, &missing, &drifts);
         for drift in drifts {
             warn!(
                 volume_attachment = drift.name,
@@ -59,18 +72,13 @@ impl DriftWatch {
                 self.queues.wake(&objects.object, Cause::Drift);
             }
         }
-        debug!(attachments = records.len(), suspects = detector.len(), "compared");
+        debug!(attachments, suspects = detector.len(), "compared");
     }
 
     /// Notes the attachments whose volume the driver lists as not published, and forgets those for which this has
-    /// changed.
-    fn note_lost(&self, listing: &VolumeListing, records: &[Record], drifts: &[Drift]) {
+    /// changed. `missing`: the records of the former, by uid.
+    fn note_lost(&self, listing: &VolumeListing, missing: &BTreeMap<String, Record>, drifts: &[Drift]) {
         let memory = &self.cx.memory;
-        let missing: BTreeMap<&str, &Record> = records
-            .iter()
-            .filter(|record| mismatch(record, listing) == Some(Reported::NotPublished))
-            .map(|record| (record.version.0.as_str(), record))
-            .collect();
         memory.change_all(|uid, memory| {
             if memory.listed == Listed::Lost && !missing.contains_key(uid) {
                 memory.listed = Listed::Fine;
@@ -81,7 +89,7 @@ impl DriftWatch {
             .filter(|drift| drift.reported == Reported::NotPublished)
             .map(|drift| drift.name.as_str())
             .collect();
-        for (uid, record) in missing.into_iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
+        for (uid, record) in missing.iter().filter(|(_, record)| confirmed.contains(record.name.as_str())) {
             // A call that began after the records were read is later than the listing. It may begin now, but not before what it intends
             // is remembered, which waits for this.
             let is_later = || self.cx.scope.volume_locks.touched_since(&record.volume_handle, listing.started);
@@ -91,13 +99,6 @@ impl DriftWatch {
                 }
             });
         }
-    }
-
-    /// By name, as the cache has them.
-    fn records(&self, listing: &VolumeListing) -> Vec<Record> {
-        let active = self.active();
-        let attachments = self.cx.stores.attachments.own();
-        attachments.into_iter().filter_map(|object| self.record(object, listing, &active)).collect()
     }
 
     /// The attachments that run or wait for a worker, without those that wait for their back-off.

@@ -5,9 +5,14 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+
 use super::*;
+use crate::csi::VolumeListing;
+use crate::roles::attacher::drift::DriftDetector;
 use crate::roles::attacher::progress::Listed;
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::api::faults::{Action, Fault, Matching, WatchEnd};
@@ -184,4 +189,43 @@ async fn nothing_is_remembered_of_objects_whose_namesakes_the_watch_shows_in_the
     };
     serving.until("the old ones are forgotten", |serving| !knows_old(serving)).await;
     serving.harness.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comparison_of_hundreds_of_attachments_with_the_drivers_list_leaves_others_their_turn() {
+    const COUNT: usize = 300;
+    let harness = RoleHarness::with(Profile::with_nodes([NODE])).await;
+    let caches = &harness.caches;
+    let caches = Caches { attachments: caches.want(), volumes: caches.want(), nodes: caches.want() };
+    harness.watch();
+    let role = &harness.context;
+    let driver = role.driver.name.clone();
+    let create = |object: Value| harness.testbed.api.create_value(object).unwrap();
+    create(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": { "name": NODE },
+        "spec": { "drivers": [{ "name": driver, "nodeID": NODE, "topologyKeys": [] }] } }));
+    for number in 0..COUNT {
+        let name = format!("pv-{number}");
+        create(json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": driver, "volumeHandle": name } } }));
+        create(json!({ "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": { "name": name },
+            "spec": { "attacher": driver, "nodeName": NODE, "source": { "persistentVolumeName": name } } }));
+        let attached = PatchBody::Merge(json!({ "status": { "attached": true } }));
+        harness.testbed.api.patch_status::<VolumeAttachment>("", &name, attached).unwrap();
+    }
+    let attacher = Attacher { section: AttacherSection::default(), caches };
+    let term = Term::permanent(&CancellationToken::new(), role.clock);
+    let (cx, queues) = (Arc::new(attacher.context(role, &term)), attacher.queues(role));
+    while cx.stores.attachments.own().iter().filter(|it| it.status.attached).count() < COUNT {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let now = role.clock.now();
+    // The driver lists no volume.
+    let listing = VolumeListing { started: now, finished: now, volumes: BTreeMap::new() };
+    let (watch, mut detector) = (DriftWatch { cx, queues, begun: now }, DriftDetector::of_term(now));
+    let mut comparison = Box::pin(watch.compare(&mut detector, &listing));
+    assert!(comparison.as_mut().now_or_never().is_none(), "others have their turn");
+    comparison.await;
+    assert_eq!(detector.len(), COUNT, "each is a suspect");
+    harness.testbed.tear_down().await;
 }

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use crate::cluster::{BY_HANDLE, IdKind, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::diagnostics::Age;
-use crate::roles::kit::{Memory, Store, TermScope};
+use crate::roles::kit::{Memory, Store, TermScope, look_at_each};
 use crate::translation::csi_volume;
 
 use super::config::HealthMonitorSection;
@@ -178,15 +178,16 @@ impl Context {
     }
 
     /// The handles of all volumes that are monitored.
-    pub fn handles(&self) -> BTreeSet<String> {
+    pub async fn handles(&self) -> BTreeSet<String> {
         let (mut handles, mut in_tree) = (BTreeSet::new(), BTreeMap::<String, BTreeSet<String>>::new());
-        for volume in self.volumes.own() {
-            let Some((handle, _)) = self.monitored(&volume) else { continue };
+        look_at_each(self.volumes.own(), |volume| {
+            let Some((handle, _)) = self.monitored(&volume) else { return };
             if volume.spec.in_tree.is_some() {
                 in_tree.entry(handle.clone()).or_default().insert(volume.metadata.name.to_string());
             }
             handles.insert(handle);
-        }
+        })
+        .await;
         self.state().in_tree = in_tree;
         handles
     }

@@ -123,3 +123,29 @@ async fn h21_two_roles_make_one_pass_in_an_interval_and_either_goes_on_without_t
     world.until("it lists alone", |_| latest().started > before.started + 2 * ROUND).await;
     world.testbed.tear_down().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_walk_over_hundreds_of_volumes_leaves_others_their_turn() {
+    use crate::sandbox::testbed::harness::RoleHarness;
+
+    let harness = RoleHarness::with(lists()).await;
+    let (volumes, claims) = (harness.caches.want(), harness.caches.want());
+    for number in 0..300 {
+        let name = format!("v{number}");
+        let object = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": harness.context.driver.name, "volumeHandle": name } } });
+        harness.testbed.api.create_value(object).unwrap();
+    }
+    harness.watch();
+    volumes.synced().await;
+    claims.synced().await;
+    let (role, volumes, claims) = (&harness.context, Store::of(&volumes), Store::of(&claims));
+    let term = Term::permanent(&CancellationToken::new(), role.clock);
+    let scope = TermScope::with_timeout(NAME, role, &term, Some(SECOND));
+    let cx = Context::new(scope, HealthMonitorSection::default(), volumes, claims);
+    let mut walk = Box::pin(cx.handles());
+    assert!(walk.as_mut().now_or_never().is_none(), "others have their turn");
+    assert_eq!(walk.await.len(), 0, "none is bound");
+    harness.testbed.tear_down().await;
+}

@@ -16,7 +16,7 @@ use crate::cluster::{
     PersistentVolumeClaim, Pod, ToldEvent,
 };
 use crate::process::watch;
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, look_at_each};
 use crate::roles::wiring::Wiring;
 
 use super::context::Context;
@@ -145,7 +145,7 @@ impl NodeWatch {
         self.caches.nodes.settled().await;
         self.caches.pods.settled().await;
         // Those that came before the nodes were known.
-        self.caches.pods.all().iter().for_each(|pod| self.pod_changed(pod));
+        look_at_each(self.caches.pods.each(), |pod| self.pod_changed(&pod)).await;
         let mut again = self.read_events().await;
         let mut changes = self.failures.subscribe();
         loop {
@@ -172,7 +172,7 @@ impl NodeWatch {
             }
         });
         // Those that are ready again already.
-        self.caches.nodes.all().iter().for_each(|node| self.observe(&node.metadata.name, seen(node)));
+        look_at_each(self.caches.nodes.each(), |node| self.observe(&node.metadata.name, seen(&node))).await;
         None
     }
 

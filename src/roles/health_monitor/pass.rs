@@ -19,7 +19,7 @@ use crate::process::error_chain;
 use crate::proto::volume_health::VolumeHealthEntry;
 use crate::proto::{ControllerListVolumeHealthRequest, ControllerListVolumeHealthResponse};
 use crate::queue::Cause;
-use crate::roles::kit::TermScope;
+use crate::roles::kit::{TermScope, look_at_each};
 
 use super::condition::{Abnormal, Condition};
 use super::context::Context;
@@ -47,7 +47,7 @@ pub(super) async fn pass(cx: &Context, scope: &TermScope, wake: impl Fn(String, 
                 .into_entries()
                 .into_iter()
                 .map(|(id, entries)| (id, Condition::Abnormal(Abnormal::of(&entries))));
-            compare(cx, began, conditions, wake);
+            compare(cx, began, conditions, wake).await;
             cx.round_ended(began);
         }
         Err(error) => {
@@ -77,7 +77,7 @@ pub(super) async fn shared_passes(cx: &Context, wake: impl Fn(String, Cause)) ->
                         wake(handle, cause);
                     }
                 };
-                compare(cx, pass.started, conditions(listing), wake);
+                compare(cx, pass.started, conditions(listing), wake).await;
                 cx.round_ended(pass.started);
             }
             Err(error) => failed(cx, source, pass.started, error),
@@ -109,16 +109,16 @@ fn conditions(listing: &Listing<ListedVolume>) -> impl Iterator<Item = (String, 
 }
 
 /// Uses what is listed, and asks for what was not healthy and is not listed. `began`: when the pass did.
-fn compare(
+async fn compare(
     cx: &Context,
     began: Instant,
     listed: impl Iterator<Item = (String, Condition)>,
     wake: impl Fn(String, Cause),
 ) {
     let key = |id: &str| IdKind::Volume.key(&cx.scope.driver_name, id);
-    let listed = by_key(listed.map(|(id, condition)| (key(&id), condition)));
+    let listed = by_key(listed.map(|(id, condition)| (key(&id), condition))).await;
     let (mut ours, mut abnormal) = (0, 0);
-    for handle in cx.handles() {
+    look_at_each(cx.handles().await, |handle| {
         let condition = listed.get(&key(&handle));
         ours += usize::from(condition.is_some());
         abnormal += usize::from(condition.is_some_and(|it| *it != Condition::Normal));
@@ -133,20 +133,20 @@ fn compare(
             None if cx.is_suspect(&handle) => wake(handle, Cause::Resync),
             None => {}
         }
-    }
+    })
+    .await;
     debug!(listed = listed.len(), ours, abnormal, "the driver has listed how its volumes are");
 }
 
 /// Ids that differ only in their spelling are one volume's. What is wrong with one of them counts.
-fn by_key(listed: impl Iterator<Item = (String, Condition)>) -> BTreeMap<String, Condition> {
+async fn by_key(listed: impl Iterator<Item = (String, Condition)>) -> BTreeMap<String, Condition> {
     let mut conditions = BTreeMap::new();
-    for (key, condition) in listed {
-        match conditions.entry(key) {
-            Entry::Vacant(vacant) => drop(vacant.insert(condition)),
-            Entry::Occupied(mut held) if *held.get() == Condition::Normal => drop(held.insert(condition)),
-            Entry::Occupied(_) => {}
-        }
-    }
+    look_at_each(listed, |(key, condition)| match conditions.entry(key) {
+        Entry::Vacant(vacant) => drop(vacant.insert(condition)),
+        Entry::Occupied(mut held) if *held.get() == Condition::Normal => drop(held.insert(condition)),
+        Entry::Occupied(_) => {}
+    })
+    .await;
     conditions
 }
 
@@ -154,11 +154,11 @@ fn by_key(listed: impl Iterator<Item = (String, Condition)>) -> BTreeMap<String,
 mod tests {
     use super::*;
 
-    #[test]
-    fn i1_of_two_entries_for_one_volume_the_bad_one_counts() {
+    #[tokio::test]
+    async fn i1_of_two_entries_for_one_volume_the_bad_one_counts() {
         let bad = Condition::Abnormal(Abnormal { text: "no path".to_owned(), ..Abnormal::default() });
         for listed in [[Condition::Normal, bad.clone()], [bad.clone(), Condition::Normal]] {
-            let conditions = by_key(listed.into_iter().map(|condition| ("v".to_owned(), condition)));
+            let conditions = by_key(listed.into_iter().map(|condition| ("v".to_owned(), condition))).await;
             assert_eq!(conditions, BTreeMap::from([("v".to_owned(), bad.clone())]));
         }
     }

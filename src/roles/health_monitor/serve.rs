@@ -201,7 +201,7 @@ async fn rounds(cx: Arc<Context>, queue: WorkQueue<String>, pages: TermScope) {
 /// Asks for each volume once, spread evenly over the interval. If the workers do not get that done, it takes longer (spec C3).
 async fn round(cx: &Context, queue: &WorkQueue<String>) {
     let begun = cx.scope.clock.now();
-    let (interval, handles) = (cx.section.interval, cx.handles());
+    let (interval, handles) = (cx.section.interval, cx.handles().await);
     let share = interval.as_secs_f64() / f64::from(u32::try_from(handles.len().max(1)).unwrap_or(u32::MAX));
     let is_empty = handles.is_empty();
     for (number, handle) in (0_u32..).zip(handles) {

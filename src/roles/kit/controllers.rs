@@ -18,7 +18,8 @@ use super::drive::{Admit, Reconcile, admit, drive};
 use super::queues;
 use super::store::Store;
 
-/// One term's queues, triggers, tasks and status rows. They begin when they are added, and end together with the term.
+/// One term's queues, triggers, tasks and status rows. They begin with [`serve`](Controllers::serve), the triggers first, and end together
+/// with the term.
 pub struct Controllers {
     role: &'static str,
     board: Board,
@@ -27,6 +28,8 @@ pub struct Controllers {
     ends: TaskEnds,
     work: Vec<BoxFuture<'static, Result<(), RoleError>>>,
     subscriptions: Vec<Subscription>,
+    /// Tasks that have not begun.
+    later: Vec<(&'static str, BoxFuture<'static, ()>)>,
     shown: Vec<Registered>,
 }
 
@@ -36,7 +39,8 @@ impl Controllers {
         let (tasks, ends) = Tasks::new(role);
         let shown = vec![board.tasks(tasks.view())];
         let (board, term) = (board.clone(), term.clone());
-        Self { role, board, term, tasks, ends, work: Vec::new(), subscriptions: Vec::new(), shown }
+        let (work, subscriptions, later) = (Vec::new(), Vec::new(), Vec::new());
+        Self { role, board, term, tasks, ends, work, subscriptions, later, shown }
     }
 
     /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
@@ -97,10 +101,11 @@ impl Controllers {
         self.work.push(work.boxed());
     }
 
-    /// Calls `trigger` for every cached object, and then for every change. A trigger adds keys to queues; it must be
-    /// quick. If it panics, this role's term fails, and other roles are not affected.
+    /// Calls `trigger` for every cached object, and then for every change, from [`Self::serve`] on: each trigger for the cached objects of
+    /// its kind after the triggers that were added before. A trigger adds keys to queues; it must be quick. If it panics, this role's
+    /// term fails, and other roles are not affected.
     pub fn on<K: Cached>(&mut self, cache: &Cache<K>, trigger: impl Fn(&Change<K>) + Send + Sync + 'static) {
-        self.subscriptions.push(cache.subscribe(trigger));
+        self.subscriptions.push(cache.subscribe_later(trigger));
     }
 
     /// The same for the objects of a store.
@@ -111,16 +116,20 @@ impl Controllers {
     /// Lets a store forget what it knows of objects that go.
     pub fn follow<K: Cached>(&mut self, store: &Store<K>) {
         let known = store.clone();
-        self.on(store.cache(), move |change| known.changed(change));
+        self.subscriptions.push(store.cache().subscribe_to_changes(move |change| known.changed(change)));
     }
 
     /// Calls `look` once per interval, in case a wake-up was missed. Zero: never. It walks over all objects, so that it must leave other
     /// tasks their turn: [`look_at_each`](super::look_at_each).
-    pub fn resync<F: Future<Output = ()> + Send>(&self, every: Duration, look: impl Fn() -> F + Send + Sync + 'static) {
+    pub fn resync<F: Future<Output = ()> + Send>(
+        &mut self,
+        every: Duration,
+        look: impl Fn() -> F + Send + Sync + 'static,
+    ) {
         if every.is_zero() {
             return;
         }
-        self.tasks.spawn("resync", async move {
+        self.task("resync", async move {
             loop {
                 tokio::time::sleep(every).await;
                 debug!("resync");
@@ -130,8 +139,8 @@ impl Controllers {
     }
 
     /// Starts a task that must run until the term ends.
-    pub fn task(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(name, task);
+    pub fn task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.later.push((name, task.boxed()));
     }
 
     /// Keeps a row or a table on the status page for as long as the term lasts.
@@ -146,18 +155,28 @@ impl Controllers {
 
     /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics
     /// before.
-    pub async fn serve(mut self) -> Result<(), RoleError> {
+    pub async fn serve(self) -> Result<(), RoleError> {
+        let Self { term, tasks, mut ends, work, subscriptions, later, shown, .. } = self;
+        let work = async {
+            for subscription in &subscriptions {
+                subscription.replay().await;
+            }
+            for (name, task) in later {
+                tasks.spawn(name, task);
+            }
+            try_join_all(work).await
+        };
         let result = tokio::select! {
             biased;
             // A lost Lease ends everything at once: another replica may lead already.
-            () = self.term.lost() => Ok(()),
-            ended = try_join_all(self.work) => ended.map(drop),
-            Some(end) = self.ends.next() => Err(RoleError::TaskEnded(end)),
-            error = panicked(&self.subscriptions) => Err(error),
+            () = term.lost() => Ok(()),
+            ended = work => ended.map(drop),
+            Some(end) = ends.next() => Err(RoleError::TaskEnded(end)),
+            error = panicked(&subscriptions) => Err(error),
         };
-        drop(self.subscriptions);
-        drop(self.shown);
-        self.tasks.abort_all();
+        drop(subscriptions);
+        drop(shown);
+        tasks.abort_all();
         result
     }
 }

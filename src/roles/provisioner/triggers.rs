@@ -305,7 +305,7 @@ impl Queues {
         let snapshots = cx.stores.snapshots.clone();
         loop {
             let had_snapshots = snapshots.is_synced();
-            for source in sources::sweep(&cx) {
+            for source in sources::sweep(&cx).await {
                 self.sources.add(source, activation(Cause::Resync));
             }
             let every = cx.section.snapshot_sweep_interval;

@@ -37,20 +37,14 @@ pub fn item(id: &str, volume: &ListedVolume) -> Item {
     Item { name: volume.name.clone(), bytes: volume.bytes, ..Item::of(id.to_owned()) }
 }
 
-/// Where the driver has published its volumes, by ids and node ids that are [folded]. Of two volumes whose ids differ only in their
+/// Adds where the driver has published a volume, by its id and node ids that are [folded]. Of two volumes whose ids differ only in their
 /// spelling nothing is known: an attachment's volume may be either.
-pub fn published<'a>(
-    entries: impl IntoIterator<Item = (&'a String, &'a ListedVolume)>,
-) -> BTreeMap<String, PublishedOn> {
-    let mut volumes = BTreeMap::new();
-    for (id, ListedVolume { on, .. }) in entries {
-        let on = match on {
-            PublishedOn::Nodes(nodes) => PublishedOn::Nodes(nodes.iter().map(|node| folded(node)).collect()),
-            PublishedOn::Unknown => PublishedOn::Unknown,
-        };
-        volumes.entry(folded(id)).and_modify(|known| *known = PublishedOn::Unknown).or_insert(on);
-    }
-    volumes
+pub fn publish(volumes: &mut BTreeMap<String, PublishedOn>, id: &str, on: &PublishedOn) {
+    let on = match on {
+        PublishedOn::Nodes(nodes) => PublishedOn::Nodes(nodes.iter().map(|node| folded(node)).collect()),
+        PublishedOn::Unknown => PublishedOn::Unknown,
+    };
+    volumes.entry(folded(id)).and_modify(|known| *known = PublishedOn::Unknown).or_insert(on);
 }
 
 #[cfg(test)]
@@ -70,7 +64,9 @@ mod tests {
 
     fn listed(entries: Vec<list_volumes_response::Entry>) -> BTreeMap<String, PublishedOn> {
         let page = ListedVolume::page(ListVolumesResponse { entries, next_token: String::new() });
-        published(page.entries.iter().map(|(id, volume)| (id, volume)))
+        let mut volumes = BTreeMap::new();
+        page.entries.iter().for_each(|(id, volume)| publish(&mut volumes, id, &volume.on));
+        volumes
     }
 
     #[test]

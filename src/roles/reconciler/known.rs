@@ -18,7 +18,7 @@ use crate::cluster::{
     VolumeGroupSnapshotContent, VolumeSnapshotContent,
 };
 use crate::journal::{self, Content, OpenError, Opened, Place};
-use crate::roles::kit::TermScope;
+use crate::roles::kit::{TermScope, look_at_each};
 use crate::roles::wiring::Wiring;
 use crate::translation::{NotServed, csi_form};
 
@@ -118,7 +118,7 @@ impl Objects {
     ) -> Result<(), ObscureError> {
         let driver = &scope.driver_name;
         is_known(&self.claims)?;
-        self.know_handles(driver, unknown)?;
+        self.know_handles(driver, unknown).await?;
         let in_progress = |claim: &PersistentVolumeClaim| {
             claim.spec.volume_name.is_none()
                 && [claim.provisioner(), claim.migrated_to()].contains(&Some(driver.as_str()))
@@ -126,45 +126,50 @@ impl Objects {
         if unknown.is_empty() {
             return Ok(());
         }
-        let mut claims = self.claims.own();
-        claims.retain(|claim| in_progress(claim));
-        let claims: Vec<&str> = claims.iter().map(|claim| &*claim.metadata.uid).collect();
+        let mut claims = Vec::new();
+        look_at_each(self.claims.own(), |claim| claims.extend(in_progress(&claim).then(|| claim.metadata.uid.clone())))
+            .await;
+        let claims: Vec<&str> = claims.iter().map(|uid| &**uid).collect();
         let place = Place { namespace: namespace.to_owned(), stem: stem(driver), driver: driver.clone(), node: None };
         let read = scope.in_task(async |api| journal::read::<Entry>(&api, &place).await).await;
         let entries = read.map_err(OpenError::from).flatten().map_err(ObscureError::Journal)?;
         // What was stored meanwhile may have left the journal meanwhile.
-        self.know_handles(driver, unknown)?;
+        self.know_handles(driver, unknown).await?;
         know_requests(unknown, &claims, &entries, |name| self.volumes.get(&ObjectName::cluster(name)).is_some());
         Ok(())
     }
 
-    fn know_handles(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
+    async fn know_handles(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
         is_known(&self.volumes)?;
-        for volume in self.volumes.own() {
-            if let Some(handle) = handle(&volume, driver)? {
-                unknown.know(&handle);
-            }
-        }
-        Ok(())
+        let mut obscure = None;
+        look_at_each(self.volumes.own(), |volume| match handle(&volume, driver) {
+            Ok(handle) => handle.iter().for_each(|handle| unknown.know(handle)),
+            Err(error) => obscure = Some(error),
+        })
+        .await;
+        obscure.map_or(Ok(()), Err)
     }
 
     /// Takes what is known from the snapshots of a listing.
-    pub(super) fn know_snapshots(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
+    pub(super) async fn know_snapshots(&self, driver: &str, unknown: &mut Unknown<'_>) -> Result<(), ObscureError> {
         is_known(&self.contents)?;
         // Most clusters have no groups. Then none knows a snapshot.
         if !self.groups.does_not_exist() {
             is_known(&self.groups)?;
         }
-        for content in self.contents.own().into_iter().filter(|content| content.driver == driver) {
+        let is_ours = |of: &str| of == driver;
+        look_at_each(self.contents.own().into_iter().filter(|content| is_ours(&content.driver)), |content| {
             let handles = [&content.snapshot_handle, &content.source_snapshot];
             handles.into_iter().flatten().for_each(|handle| unknown.know(handle));
             if handles == [&None, &None] {
                 content.source_volume.iter().for_each(|volume| unknown.know_of_volume(volume));
             }
-        }
-        for content in self.groups.all().into_iter().filter(|content| content.driver == driver) {
+        })
+        .await;
+        look_at_each(self.groups.each().filter(|content| is_ours(&content.driver)), |content| {
             know_group(&content, unknown);
-        }
+        })
+        .await;
         Ok(())
     }
 }

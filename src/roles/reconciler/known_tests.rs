@@ -135,3 +135,34 @@ fn volumes_that_a_cache_has_packed_know_no_handle_of_ours() {
         }
     }
 }
+
+#[cfg(feature = "sandbox")]
+#[tokio::test(start_paused = true)]
+async fn a_look_at_hundreds_of_volumes_leaves_others_their_turn() {
+    use futures::FutureExt as _;
+
+    use crate::sandbox::driver::Profile;
+    use crate::sandbox::testbed::harness::RoleHarness;
+
+    let harness = RoleHarness::with(Profile::default()).await;
+    let caches = &harness.caches;
+    let objects =
+        Objects { volumes: caches.want(), claims: caches.want(), contents: caches.want(), groups: caches.want() };
+    let names: Vec<String> = (0..300).map(|number| format!("v{number}")).collect();
+    for name in &names {
+        let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": name },
+            "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+                "csi": { "driver": harness.context.driver.name, "volumeHandle": name } } });
+        harness.testbed.api.create_value(volume).unwrap();
+    }
+    harness.watch();
+    objects.volumes.synced().await;
+    let driver = &harness.context.driver.name;
+    let listed = names.iter().cloned().chain(["orphan".to_owned()]).map(Item::of);
+    let mut unknown = Unknown::all(IdKind::Volume, driver, listed);
+    let mut look = Box::pin(objects.know_handles(driver, &mut unknown));
+    assert!(look.as_mut().now_or_never().is_none(), "others have their turn");
+    look.await.unwrap();
+    assert_eq!(unknown.into_items().map(|item| item.handle).collect::<Vec<_>>(), ["orphan"]);
+    harness.testbed.tear_down().await;
+}

@@ -65,13 +65,23 @@ pub struct Unknown<'a> {
 }
 
 impl<'a> Unknown<'a> {
-    /// All of a listing, without the volumes of pods.
-    pub fn all(kind: IdKind, driver: &'a str, listed: impl IntoIterator<Item = Item>) -> Self {
-        let mut items: BTreeMap<String, Vec<Item>> = BTreeMap::new();
-        for item in listed.into_iter().filter(|item| kind != IdKind::Volume || !is_of_pod(&item.handle)) {
-            items.entry(kind.key(driver, &item.handle)).or_default().push(item);
+    /// Of an empty listing.
+    pub fn of(kind: IdKind, driver: &'a str) -> Self {
+        Self { kind, driver, items: BTreeMap::new(), claims: BTreeMap::new() }
+    }
+
+    /// The listing has this. The volumes of pods do not count.
+    pub fn add(&mut self, item: Item) {
+        if self.kind != IdKind::Volume || !is_of_pod(&item.handle) {
+            self.items.entry(self.kind.key(self.driver, &item.handle)).or_default().push(item);
         }
-        Self { kind, driver, items, claims: BTreeMap::new() }
+    }
+
+    /// All of a listing.
+    pub fn all(kind: IdKind, driver: &'a str, listed: impl IntoIterator<Item = Item>) -> Self {
+        let mut unknown = Self::of(kind, driver);
+        listed.into_iter().for_each(|item| unknown.add(item));
+        unknown
     }
 
     /// Whether everything is known.

@@ -15,7 +15,7 @@ use crate::diagnostics::Registered;
 use crate::election::{Term, TermOver};
 use crate::process::{error_chain, watch};
 use crate::proto::ListSnapshotsRequest;
-use crate::roles::kit::TermScope;
+use crate::roles::kit::{TermScope, look_at_each};
 use crate::roles::reconciler::metrics;
 use crate::roles::role::{Role, RoleContext, RoleError};
 
@@ -167,7 +167,9 @@ impl Passes<'_> {
                 let seconds = (finished - started).as_secs_f64();
                 scope.meter.histogram(&metrics::RECONCILE_DURATION, &[("driver_name", driver)]).record(seconds);
                 if self.lists.published {
-                    let volumes = entries::published(listing.entries());
+                    let mut volumes = BTreeMap::new();
+                    look_at_each(listing.entries(), |(id, volume)| entries::publish(&mut volumes, id, &volume.on))
+                        .await;
                     self.role.driver.listings.publish(VolumeListing { started, finished, volumes });
                 }
                 self.tell(|told| told.failing = Failing::default());
@@ -188,8 +190,8 @@ impl Passes<'_> {
     async fn compare_volumes(&self, started: Instant, listed: &BTreeMap<String, ListedVolume>) {
         let Some(objects) = &self.of.objects else { return };
         let count = listed.len();
-        let items = listed.iter().map(|(id, volume)| entries::item(id, volume));
-        let mut unknown = Unknown::all(IdKind::Volume, &self.scope.driver_name, items);
+        let mut unknown = Unknown::of(IdKind::Volume, &self.scope.driver_name);
+        look_at_each(listed, |(id, volume)| unknown.add(entries::item(id, volume))).await;
         objects.settled().await;
         let namespace = self.role.instance.namespace.as_deref().unwrap_or_default();
         let known = objects.know_volumes(&self.scope, namespace, &mut unknown).await;
@@ -218,9 +220,10 @@ impl Passes<'_> {
             }
         };
         let count = listed.len();
-        let mut unknown = Unknown::all(IdKind::Snapshot, &scope.driver_name, listed.into_values());
+        let mut unknown = Unknown::of(IdKind::Snapshot, &scope.driver_name);
+        look_at_each(listed.into_values(), |item| unknown.add(item)).await;
         objects.settled().await;
-        let known = objects.know_snapshots(&scope.driver_name, &mut unknown);
+        let known = objects.know_snapshots(&scope.driver_name, &mut unknown).await;
         self.tell(|Told { findings, .. }| match known {
             Ok(()) => findings.snapshots.compare(started, count, unknown),
             Err(error) => findings.snapshots.cannot_tell(error_chain(&error)),

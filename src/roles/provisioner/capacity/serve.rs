@@ -94,8 +94,7 @@ async fn serve(
     controllers.task("capacity.poll", triggers::poll(Arc::clone(&shared)));
     controllers.task("capacity.invalidations", triggers::take_invalidations(Arc::clone(&shared), invalidations));
     controllers.task("capacity.counts", update_gauges(Arc::clone(&shared)));
-    let slots = shared.index().desired().len();
-    info!(slots, "serving capacity");
+    info!("serving capacity");
     controllers.serve().await
 }
 

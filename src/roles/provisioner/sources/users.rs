@@ -1,6 +1,7 @@
 //! Which sources claims still need, by the caches.
 
 use crate::cluster::{BY_SOURCE, Meta, ObjectName, names};
+use crate::roles::kit::look_at_each;
 use crate::roles::provisioner::claims::memory::used;
 use crate::roles::provisioner::context::Context;
 
@@ -32,7 +33,7 @@ pub(super) fn is_used(cx: &Context, key: &SourceKey) -> bool {
 }
 
 /// The sources that have the finalizer and that no claim needs.
-pub(in crate::roles::provisioner) fn sweep(cx: &Context) -> Vec<SourceKey> {
+pub(in crate::roles::provisioner) async fn sweep(cx: &Context) -> Vec<SourceKey> {
     let mut free = Vec::new();
     let mut look = |kind: SourceKind, name: ObjectName, meta: &Meta| {
         let key = SourceKey { kind, name };
@@ -40,11 +41,13 @@ pub(in crate::roles::provisioner) fn sweep(cx: &Context) -> Vec<SourceKey> {
             free.push(key);
         }
     };
-    for claim in cx.stores.claims.own() {
+    look_at_each(cx.stores.claims.own(), |claim| {
         look(SourceKind::Claim, ObjectName::of(claim.as_ref()), &claim.metadata);
-    }
-    for snapshot in cx.stores.snapshots.all() {
+    })
+    .await;
+    look_at_each(cx.stores.snapshots.each(), |snapshot| {
         look(SourceKind::Snapshot, ObjectName::of(snapshot.as_ref()), &snapshot.metadata);
-    }
+    })
+    .await;
     free
 }
