@@ -83,6 +83,10 @@ struct Lists {
     asked: u64,
     begun: u64,
     done: u64,
+    /// All lists, whether requested or not.
+    started: u64,
+    /// The last of them that is complete.
+    ended: u64,
 }
 
 impl<K: Cached> Subscribed for Inner<K> {
@@ -219,6 +223,18 @@ impl<K: Cached> Cache<K> {
         let _ = lists.wait_for(|lists| lists.done >= mine).await;
     }
 
+    /// Waits until no object is missing that is older than this one ([`Self::is_ahead`]), as far as a list can tell: until the end of the
+    /// list that runs, beside which the watch may have shown the object, or else of another one.
+    pub async fn caught_up(&self, object: &K) {
+        let mut lists = self.0.lists.subscribe();
+        let running = lists.borrow().started;
+        // The sender lives as long as `self`, so the wait cannot fail.
+        let _ = lists.wait_for(|lists| lists.ended >= running).await;
+        if self.is_ahead(object) {
+            self.relisted().await;
+        }
+    }
+
     /// The API has an older version of an object than the cache: its storage was restored from a backup. A list is requested, which
     /// replaces every object.
     pub(crate) fn went_back(&self) {
@@ -290,11 +306,11 @@ impl<K: Cached> Cache<K> {
             let mut wishes = locked(&self.0.wishes);
             wishes.listed = wishes.last;
             drop(wishes);
-            self.0.lists.send_modify(|lists| lists.begun = lists.asked);
+            self.0.lists.send_modify(|lists| (lists.begun, lists.started) = (lists.asked, lists.started + 1));
         }
         self.ingest(news, setup);
         if ends {
-            self.0.lists.send_modify(|lists| lists.done = lists.begun);
+            self.0.lists.send_modify(|lists| (lists.done, lists.ended) = (lists.begun, lists.started));
         }
     }
 

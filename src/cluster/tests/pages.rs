@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::caches::{Held, MOMENT, State, log, send, start, synced, taken};
-use super::{Answer, Seen, Server, list, pass, status, va};
+use super::{Answer, Seen, Server, attachment, list, pass, status, va};
 use crate::cluster::names::ObjectName;
 
 /// A server with a list in version 5, of which it sends the second page when it is told to.
@@ -94,6 +95,28 @@ async fn what_changes_while_a_list_is_read_is_seen_before_its_end_and_not_undone
         (vec!["-e Watch".to_owned()], 1),
         "the same watch goes on"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_watch_shows_beside_a_list_needs_the_end_of_that_list_alone_to_be_caught_up_with() {
+    let (state, server, held) = listing(Paged::default()).await;
+    show(&state, "MODIFIED", &va("a", "u1", 7));
+    pass(MOMENT).await;
+    let shown = held.cache.get(&ObjectName::cluster("a")).unwrap();
+    assert!(held.cache.is_ahead(&shown));
+    let mut caught_up = Box::pin(held.cache.caught_up(&shown));
+    assert!(caught_up.as_mut().now_or_never().is_none());
+    complete(&state, &[]);
+    caught_up.await;
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(server.seen().iter().filter(|seen| !seen.is_watch()).count(), 2, "a page each");
+    // Without a list that runs, another one is requested.
+    held.cache.apply_own_write(attachment("a", "u1", 9));
+    let written = held.cache.get(&ObjectName::cluster("a")).unwrap();
+    assert!(held.cache.caught_up(&written).now_or_never().is_none());
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(held.cache.status().lists, 1);
+    assert_eq!(server.seen().iter().filter(|seen| !seen.is_watch()).count(), 4);
 }
 
 #[tokio::test(start_paused = true)]

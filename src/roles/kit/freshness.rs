@@ -95,7 +95,7 @@ pub async fn lacks<K: Cached, R: Reason>(api: &Api, cache: &Cache<K>, name: &Obj
 /// got as far. The error is that of [`read_again`].
 pub async fn catch_up<K: Cached>(api: &Api, cache: &Cache<K>, seen: &K) -> Result<(), ApiError> {
     if cache.is_ahead(seen) {
-        cache.relisted().await;
+        cache.caught_up(seen).await;
     }
     // The whole list is older than the object.
     if cache.is_ahead(seen) {
