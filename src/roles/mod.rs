@@ -71,7 +71,10 @@ pub const ROLES: &[Registration] = &[
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::config::{File, Sources, load};
 
     #[test]
     fn each_roles_events_say_whose_driver_they_are_about() {
@@ -81,6 +84,29 @@ mod tests {
             let separator = if name == "healthMonitor" { '-' } else { ' ' };
             assert!(source.ends_with(&format!("{separator}demo.csi")), "{name}: {source}");
         }
+    }
+
+    #[test]
+    fn a_block_that_is_given_in_part_keeps_the_defaults_of_its_role() {
+        let section = |role: &Registration, given: Value| -> Value {
+            let text = json!({ "roles": { role.name: given } }).to_string();
+            let file = File { name: "config.yaml".to_owned(), text };
+            let loaded = load(&Sources { file: Some(file), ..Sources::default() }, &sections());
+            loaded.unwrap_or_else(|rejected| panic!("{}: {rejected}", role.name)).roles[role.name].clone()
+        };
+        let mut blocks = 0;
+        for role in ROLES {
+            let given =
+                if role.name == "registrar" { json!({ "kubeletRegistrationPath": "/x/y.sock" }) } else { json!({}) };
+            let whole = section(role, given.clone());
+            for (key, _) in whole.as_object().unwrap().iter().filter(|(_, value)| value.is_object()) {
+                let mut given = given.clone();
+                given[key] = json!({});
+                assert_eq!(section(role, given), whole, "roles.{}.{key}", role.name);
+                blocks += 1;
+            }
+        }
+        assert!(blocks > 5, "{blocks}");
     }
 
     fn of_cluster() -> impl Iterator<Item = (&'static str, &'static ClusterRole)> {

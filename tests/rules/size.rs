@@ -150,6 +150,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
+            Growth(15, "its back-off has defaults of its own, also where one of its keys is given"),
         ],
     ),
     (
