@@ -43,7 +43,7 @@ pub const REGISTRATION: Registration = Registration {
         needs_driver: true,
         lease: |_| LeasePolicy::Sidecar(csi_attacher::lease),
         event_source: csi_attacher::event_source,
-        sandbox: |_| Some(json!({ "interval": "500ms" })),
+        sandbox: |_| Some(json!({ "interval": "500ms", "orphans": true })),
         load,
     }),
 };
