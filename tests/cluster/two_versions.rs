@@ -63,9 +63,10 @@ async fn replace(world: &World, node: &str) -> (Program, Vec<Load>) {
     let mut leader = start(world, LEADERS[0].0, 0).await;
     let mut loads: Vec<Load> = Vec::new();
     for (turn, (version, signal)) in LEADERS.into_iter().enumerate() {
+        // Before there is another one that could take the Leases.
+        asked("a leader", async || leads(&leader).await.then_some(())).await;
         let next = if version == Older { Newer } else { Older };
         let successor = start(world, next, turn + 1).await;
-        asked("a leader", async || leads(&leader).await.then_some(())).await;
         let share = CLAIMS * (turn + 1) / (LEADERS.len() + 1);
         settled(&format!("{share} volumes at the driver"), BOUND, async || match made(world, ATTACHED * loads.len()) {
             many if many >= share => Ok(()),

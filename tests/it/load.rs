@@ -81,10 +81,11 @@ const PUBLISH: &str = "/csi.v1.Controller/ControllerPublishVolume";
 async fn a_driver_that_refuses_calls_gets_fewer_at_once_and_all_volumes_are_attached() {
     let (world, daemon) = World::with_daemon(json!({})).await;
     let node = world.node("node").await;
-    let takes = Duration::from_millis(100);
+    // So long that more calls come than it works on, however slowly the API answers.
+    let takes = Duration::from_secs(1);
     let crowded = Action::Crowded { most: MOST, takes, code: Code::ResourceExhausted };
     world.driver().inject(Fault::on(Method::ControllerPublishVolume, crowded));
-    let load = Load::put(&world, &node, "crowd", 60).await;
+    let load = Load::put(&world, &node, "crowd", 32).await;
     load.attached(&world).await;
 
     let status = world.status(&daemon).await;
