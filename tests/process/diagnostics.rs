@@ -197,7 +197,7 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
     config["csi"]["maxLogLength"] = 100.into();
     theatre.file("daemon.yaml", &config.to_string());
     daemon.signal("HUP").await;
-    // The role that works for all drivers takes away what was attached here by hand: its own scenario shows its figures.
+    // The role that works for all drivers takes away what was attached here by hand: its own figures are shown in `for_all_drivers`.
     let elsewhere = ACCIDENTS.into_iter().chain(attach_detach::metrics::ALL);
     let expected: Vec<&Metric> =
         catalogue().filter(|metric| elsewhere.clone().all(|other| other.name != metric.name)).collect();
@@ -254,7 +254,7 @@ async fn every_metric_of_the_catalogue_appears_as_it_is_described_and_prometheus
 }
 
 /// The family has the catalogue's kind, help, labels and buckets.
-fn describes(metric: &Metric, family: &Family) {
+pub(crate) fn describes(metric: &Metric, family: &Family) {
     let (kind, buckets) = match metric.kind {
         Kind::Counter => ("counter", 0),
         Kind::Gauge => ("gauge", 0),

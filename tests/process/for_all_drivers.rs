@@ -1,13 +1,17 @@
 //! A daemon with the attach/detach controller: work that needs each of its rights, and that it needs no driver.
 
+use csi_control_plane::roles::attach_detach::metrics;
 use csi_control_plane::roles::attach_detach::volume_id::VolumeId;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::telemetry::names::Metric;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 
+use super::diagnostics::describes;
+use super::exposition::{Sample, parse};
 use super::program::{eventually, role};
 use super::rbac::USER;
 use super::theatre::{DRIVER, NODE, Theatre, volume_object};
@@ -130,4 +134,50 @@ async fn a_daemon_for_all_drivers_works_without_a_socket_and_waits_for_it_with_a
     for name in ["attachDetach", "attacher"] {
         assert_eq!(role(&status, name)["state"], "waitingForDriver");
     }
+}
+
+#[tokio::test]
+async fn every_metric_of_the_role_appears_as_the_catalogue_describes_it() {
+    let theatre = Theatre::open().await;
+    let api = &theatre.testbed.api;
+    begin(&theatre);
+    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "orphan"},
+        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": "gone"}}}));
+    let daemon = theatre.daemon_with("cluster", |config| {
+        config["csi"]["endpoint"] = "/nowhere/csi.sock".into();
+        let times =
+            json!({"retry": {"initial": "300ms", "max": "1s"}, "settle": "0s", "resync": "1s", "orphanGrace": "0s"});
+        config["roles"] = json!({ "attachDetach": times });
+    });
+    wanted(&theatre).await;
+    // The node is lost while it uses the volume: it is detached by force.
+    let in_use = json!({"status": {"volumesInUse": [VolumeId::new(DRIVER, WANTED).name()]}});
+    api.patch_status::<Node>("", NODE, PatchBody::Merge(in_use)).unwrap();
+    api.delete::<Pod>("default", "user").unwrap();
+    let taint = json!({"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}});
+    eventually("its volume waits", async || {
+        let found = parse(&daemon.get("/metrics").await.body);
+        let samples = found.get(metrics::TOTAL_VOLUMES.name).map(|family| &family.samples)?;
+        samples.iter().any(|it| it.label("state") == Some("desired_state_of_world") && it.value == 0.0).then_some(())
+    })
+    .await;
+    api.patch::<Node>("", NODE, PatchBody::Merge(taint)).unwrap();
+    let mut missing = Vec::new();
+    let families = eventually("all of them", async || {
+        let families = parse(&daemon.get("/metrics").await.body);
+        missing =
+            metrics::ALL.iter().filter(|it| !families.contains_key(it.name)).map(|it| it.name).collect::<Vec<_>>();
+        missing.is_empty().then_some(families)
+    })
+    .await;
+    let value = |metric: &Metric, labels: &[(&str, &str)]| {
+        let fits = |it: &&Sample| labels.iter().all(|(label, value)| it.label(label) == Some(value));
+        families[metric.name].samples.iter().find(fits).map(|it| it.value)
+    };
+    for metric in metrics::ALL {
+        describes(metric, &families[metric.name]);
+    }
+    assert_eq!(value(&metrics::FORCED, &[("reason", "out-of-service")]), Some(1.0));
+    assert_eq!(value(&metrics::ORPHANS, &[("action", "deleted")]), Some(1.0));
+    assert_eq!(value(&metrics::IN_USE, &[("node", NODE)]), Some(1.0));
 }
