@@ -152,6 +152,11 @@ impl<K: Cached> Cache<K> {
         self.read(|store| store.get(name))
     }
 
+    /// The object of that name, of a cluster-scoped kind.
+    pub fn named(&self, name: &str) -> Option<Arc<K>> {
+        self.read(|store| store.named(name))
+    }
+
     /// The objects found under `value` in an index, by name; behind them those that are held [packed](Cached::packed).
     pub fn find(&self, index: IndexName, value: &str) -> Vec<Arc<K>> {
         self.read(|store| store.find(index, value))

@@ -24,7 +24,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::foreign::{Foreign, entries, hash};
-use super::names::ObjectName;
+use super::names::{Address, ObjectName};
 use super::objects::{Cached, IndexName};
 use super::packing::Packed;
 
@@ -274,7 +274,7 @@ impl<K: Cached> Fanout<K> {
     }
 
     /// The object of that name, and the list that had it.
-    fn seen(&self, name: &ObjectName) -> Option<(Arc<K>, u64)> {
+    fn seen(&self, name: &dyn Address) -> Option<(Arc<K>, u64)> {
         match self.held.get(name) {
             Some(held) => Some((Arc::clone(&held.object), held.round)),
             None => self.foreign.get(name).map(|(object, round)| (Arc::new(object), round)),
@@ -348,6 +348,11 @@ impl<K: Cached> Fanout<K> {
     /// The object of that name.
     pub fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
         self.seen(name).map(|(object, _)| object)
+    }
+
+    /// The object of that name, of a cluster-scoped kind.
+    pub fn named(&self, name: &str) -> Option<Arc<K>> {
+        self.seen(&name).map(|(object, _)| object)
     }
 
     /// The objects found under `value`, by name, and behind them the packed ones.

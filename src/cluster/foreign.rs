@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use super::names::ObjectName;
+use super::names::{Address, ObjectName};
 use super::objects::{Cached, IndexName};
 use super::packing::Packed;
 
@@ -54,8 +54,8 @@ impl<K: Cached> Foreign<K> {
     }
 
     /// The object of that name, and the list that had it.
-    pub(super) fn get(&self, name: &ObjectName) -> Option<(K, u64)> {
-        self.at(hash(name)).filter(|(object, _)| ObjectName::of(object) == *name)
+    pub(super) fn get(&self, name: &dyn Address) -> Option<(K, u64)> {
+        self.at(hash(name.parts())).filter(|(object, _)| ObjectName::of(object).parts() == name.parts())
     }
 
     /// The object of that place, and the list that had it.
@@ -66,7 +66,7 @@ impl<K: Cached> Foreign<K> {
 
     /// Holds an object of which nothing is held. `false`: another name has the hash of its name.
     pub(super) fn insert(&mut self, name: &ObjectName, packed: Packed, object: &K, round: u64) -> bool {
-        let name = hash(name);
+        let name = hash(name.parts());
         if self.by_name.contains_key(&name) {
             return false;
         }
@@ -79,7 +79,7 @@ impl<K: Cached> Foreign<K> {
 
     /// Removes this object, which is held.
     pub(super) fn remove(&mut self, name: &ObjectName, object: &K) {
-        let name = hash(name);
+        let name = hash(name.parts());
         for (index, value) in entries(object) {
             if let Some(held) = self.index.get_mut(&index) {
                 held.remove(&(value, name));
@@ -90,7 +90,7 @@ impl<K: Cached> Foreign<K> {
 
     /// A list has this object, which is held.
     pub(super) fn see(&mut self, name: &ObjectName, round: u64) {
-        if let Some(held) = self.by_name.get_mut(&hash(name)) {
+        if let Some(held) = self.by_name.get_mut(&hash(name.parts())) {
             held.round = round;
         }
     }

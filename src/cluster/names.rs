@@ -2,6 +2,8 @@
 //! address of an object. Pure. All are the names of the Go sidecars, so that a migration needs no clean-up. Names that
 //! only one role uses are in its `names.rs`.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -248,6 +250,51 @@ impl ObjectName {
     /// The name without its namespace.
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// Namespace and name: what a map by [`ObjectName`] can be asked for without making one.
+pub(super) trait Address {
+    fn parts(&self) -> (Option<&str>, &str);
+}
+
+impl Address for ObjectName {
+    fn parts(&self) -> (Option<&str>, &str) {
+        (self.namespace(), self.name())
+    }
+}
+
+/// An object of a cluster-scoped kind.
+impl Address for &str {
+    fn parts(&self) -> (Option<&str>, &str) {
+        (None, self)
+    }
+}
+
+impl<'a> Borrow<dyn Address + 'a> for ObjectName {
+    fn borrow(&self) -> &(dyn Address + 'a) {
+        self
+    }
+}
+
+// As names are compared.
+impl PartialEq for dyn Address + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn Address + '_ {}
+
+impl PartialOrd for dyn Address + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Address + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
     }
 }
 

@@ -1,7 +1,9 @@
 //! The metrics recorder of one daemon.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder as _};
@@ -14,7 +16,12 @@ use super::names::{self, Kind, Metric};
 pub struct Meter {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
+    counters: Series<Counter>,
+    histograms: Series<Histogram>,
 }
+
+/// The series that were asked for, by hash: each request and each call counts, and to register a series takes five allocations.
+type Series<T> = Arc<RwLock<HashMap<u64, Vec<(Key, T)>>>>;
 
 /// The labels of one series, in the order in which they are rendered.
 type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -54,12 +61,12 @@ impl Meter {
                 Kind::Histogram(_) => recorder.describe_histogram(name, None, help),
             }
         }
-        Self { recorder: Arc::new(recorder), handle }
+        Self { recorder: Arc::new(recorder), handle, counters: Series::default(), histograms: Series::default() }
     }
 
     /// The counter of `metric` with these labels.
     pub fn counter(&self, metric: &Metric, labels: Labels<'_>) -> Counter {
-        self.recorder.register_counter(&key(metric, labels), &METADATA)
+        once(&self.counters, metric, labels, |key| self.recorder.register_counter(key, &METADATA))
     }
 
     /// The gauge of `metric` with these labels.
@@ -69,7 +76,7 @@ impl Meter {
 
     /// The histogram of `metric` with these labels.
     pub fn histogram(&self, metric: &Metric, labels: Labels<'_>) -> Histogram {
-        self.recorder.register_histogram(&key(metric, labels), &METADATA)
+        once(&self.histograms, metric, labels, |key| self.recorder.register_histogram(key, &METADATA))
     }
 
     /// Everything recorded so far, in the Prometheus text format.
@@ -106,6 +113,26 @@ impl fmt::Debug for Meter {
     }
 }
 
+/// The series of `metric` with these labels, registered once.
+fn once<T: Clone>(series: &Series<T>, metric: &Metric, labels: Labels<'_>, register: impl FnOnce(&Key) -> T) -> T {
+    let mut hasher = DefaultHasher::new();
+    (metric.name, labels).hash(&mut hasher);
+    let hash = hasher.finish();
+    let is_it = |held: &&(Key, T)| {
+        let own = held.0.labels().map(|label| (label.key(), label.value()));
+        held.0.name() == metric.name && own.eq(labels.iter().copied())
+    };
+    let known = series.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = known.get(&hash).and_then(|held| held.iter().find(is_it)) {
+        return found.clone();
+    }
+    drop(known);
+    let key = key(metric, labels);
+    let new = register(&key);
+    series.write().unwrap_or_else(PoisonError::into_inner).entry(hash).or_default().push((key, new.clone()));
+    new
+}
+
 fn key(metric: &Metric, labels: Labels<'_>) -> Key {
     Key::from_parts(
         metric.name,
@@ -116,6 +143,21 @@ fn key(metric: &Metric, labels: Labels<'_>) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_series_is_one_however_often_it_is_asked_for_and_another_label_makes_another() {
+        let meter = Meter::new();
+        let labels = |outcome: &'static str| [("verb", "get"), ("resource", "nodes"), ("outcome", outcome)];
+        for outcome in ["ok", "gone", "ok", "ok"] {
+            meter.clone().counter(&names::API_REQUESTS, &labels(outcome)).increment(1);
+        }
+        let text = meter.render();
+        for (outcome, count) in [("ok", 3), ("gone", 1)] {
+            let series = format!("{{verb=\"get\",resource=\"nodes\",outcome=\"{outcome}\"}} {count}");
+            assert!(text.contains(&series), "{text}");
+        }
+        assert_eq!(meter.counters.read().unwrap().values().map(Vec::len).sum::<usize>(), 2);
+    }
 
     #[test]
     fn histograms_keep_the_go_sidecars_name_labels_and_buckets() {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::health::ClaimHealth;
 use super::resize::{ClaimResize, WireClaimStatus, WireSize};
 use super::{
-    BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, or_default, trim_meta,
+    BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, or_default, trim_meta_but,
     trim_unread, unless_empty,
 };
 use crate::cluster::meta::Meta;
@@ -186,9 +186,8 @@ impl PersistentVolumeClaim {
         let unread = if is_said { names::ANNOTATION_BETA_STORAGE_PROVISIONER } else { "" };
         let more = if is_resized { names::RESIZED_CLAIM_ANNOTATIONS } else { &[] };
         let node = if ours && fields.contains(Fields::SELECTED_NODE) { names::SELECTED_NODE_ANNOTATIONS } else { &[] };
-        let wanted = names::CLAIM_ANNOTATIONS.iter().chain(more).chain(node).copied().filter(|key| *key != unread);
-        let wanted: Vec<&str> = wanted.collect();
-        trim_meta(&mut self.metadata, &wanted);
+        let wanted = [names::CLAIM_ANNOTATIONS, more, node];
+        trim_meta_but(&mut self.metadata, |key| key != unread && wanted.iter().any(|wanted| wanted.contains(&key)));
         self.spec.data_source = None;
         self.spec.data_source_ref = None;
         if !ours {

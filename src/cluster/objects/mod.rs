@@ -194,9 +194,14 @@ pub trait Cached: Object + Clone + Debug + PartialEq + Send + Sync {
 
 /// Drops what no role reads of any kind. Labels, owners and managers that a role does read are put back by the kind.
 fn trim_meta(meta: &mut Meta, annotations: &[&str]) {
+    trim_meta_but(meta, |key| annotations.contains(&key));
+}
+
+/// The same but for the annotations that are wanted.
+fn trim_meta_but(meta: &mut Meta, is_wanted: impl Fn(&str) -> bool) {
     trim_unread(meta);
     if let Some(held) = &mut meta.annotations {
-        held.retain(|key| annotations.contains(&key));
+        held.retain(is_wanted);
     }
 }
 

@@ -10,7 +10,9 @@ use super::in_tree::{
 };
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
-use super::{BY_CLAIM, BY_HANDLE, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta, unless_empty};
+use super::{
+    BY_CLAIM, BY_HANDLE, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta_but, unless_empty,
+};
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
 use crate::cluster::names::{self, ObjectName};
@@ -282,9 +284,9 @@ impl Cached for PersistentVolume {
         let more = |wanted: bool, names: &'static [&'static str]| if wanted { names } else { &[] };
         let resized = more(is_resized, names::RESIZED_VOLUME_ANNOTATIONS);
         let migrated = more(is_migrated, names::MIGRATED_VOLUME_ANNOTATIONS);
-        let wanted = [names::PERSISTENT_VOLUME_ANNOTATIONS, resized, migrated].concat();
+        let wanted = [names::PERSISTENT_VOLUME_ANNOTATIONS, resized, migrated];
         let labels = self.metadata.labels.take().filter(|_| is_migrated);
-        trim_meta(&mut self.metadata, &wanted);
+        trim_meta_but(&mut self.metadata, |key| wanted.iter().any(|wanted| wanted.contains(&key)));
         if let Some(mut labels) = labels {
             labels.retain(|label, _| names::MIGRATED_VOLUME_LABELS.contains(&label.as_str()));
             self.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());

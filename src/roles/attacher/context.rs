@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::{
-    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, CsiNode, IdKind, ObjectName, PersistentVolume, VolumeAttachment, names,
+    BY_HANDLE, BY_NODE, BY_VOLUME, Cache, CsiNode, IdKind, PersistentVolume, VolumeAttachment, names,
 };
 use crate::queue::Ticket;
 use crate::roles::kit::{Memory, Store, TermScope};
@@ -86,7 +86,7 @@ impl Objects {
 impl Context {
     /// Reads the cached objects of an attachment of ours.
     pub fn find(&self, name: &str) -> Option<Objects> {
-        self.about(self.stores.attachments.get(&ObjectName::cluster(name))?)
+        self.about(self.stores.attachments.named(name)?)
     }
 
     /// The same, with what other attachments have of its volume if the driver may be called to unpublish something for it.
@@ -140,11 +140,11 @@ impl Context {
         }
         let attachment = Attachment::parse(&object, &self.rules.finalizer);
         let volume = match &attachment.source {
-            Ok(Source::Volume(volume)) => self.stores.volumes.get(&ObjectName::cluster(volume)),
+            Ok(Source::Volume(volume)) => self.stores.volumes.named(volume),
             _ => None,
         };
         Some(Objects {
-            node: self.stores.nodes.get(&ObjectName::cluster(&attachment.node)),
+            node: self.stores.nodes.named(&attachment.node),
             shown: Shown {
                 list: self.stores.attachments.is_listed(),
                 attachment: self.stores.attachments.is_confirmed(&object),

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
-use crate::cluster::{ObjectName, PersistentVolume};
+use crate::cluster::PersistentVolume;
 use crate::election::Term;
 use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
@@ -58,7 +58,7 @@ impl Attacher {
         cx.stores.follow(&mut controllers);
         controllers.drive(&queues.attachments, "Volumes to attach and detach", subject, Attachments(Arc::clone(&cx)));
         let volumes = cx.stores.volumes.clone();
-        let subject = move |name: &String| volumes.get(&ObjectName::cluster(name))?.subject();
+        let subject = move |name: &String| volumes.named(name)?.subject();
         controllers.drive(&queues.volumes, "Volumes to look after", subject, Volumes::of(&cx));
         queues.follow(&cx, &mut controllers);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume, patch};
+use crate::cluster::{BY_VOLUME, PersistentVolume, patch};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{self, End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Telling, TermScope, Written};
@@ -89,7 +89,7 @@ impl Reconcile for Volumes {
         let stores = &self.cx.stores;
         Some(View {
             rules: Arc::clone(&self.cx.rules),
-            volume: stores.volumes.get(&ObjectName::cluster(name))?,
+            volume: stores.volumes.named(name)?,
             is_attached: !stores.attachments.find(BY_VOLUME, name).is_empty(),
             is_listed: stores.attachments.is_listed(),
         })

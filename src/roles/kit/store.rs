@@ -77,6 +77,11 @@ impl<K: Cached> Store<K> {
         self.0.cache.get(name)
     }
 
+    /// The object of that name, of a cluster-scoped kind.
+    pub fn named(&self, name: &str) -> Option<Arc<K>> {
+        self.0.cache.named(name)
+    }
+
     /// The objects found under `value` in an index, by name.
     pub fn find(&self, index: IndexName, value: &str) -> Vec<Arc<K>> {
         self.0.cache.find(index, value)
@@ -99,7 +104,7 @@ impl<K: Cached> Store<K> {
 
     /// Whether it has an object of this name and uid, in no namespace.
     pub fn has(&self, name: &str, uid: &str) -> bool {
-        self.get(&ObjectName::cluster(name)).is_some_and(|object| *object.meta().uid == *uid)
+        self.named(name).is_some_and(|object| *object.meta().uid == *uid)
     }
 
     /// Whether the API has shown this object during the term.
