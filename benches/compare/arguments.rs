@@ -7,7 +7,8 @@ use std::time::Duration;
 const USAGE: &str = "\
 Usage: just compare [OPTIONS]
 
-  --workloads LIST   of attach, provision, resize, snapshot, polled-snapshot, both, all, capacity, node (default: all)
+  --workloads LIST   of attach, provision, resize, snapshot, polled-snapshot, both, all, capacity, pods,
+                     node (default: all)
   --scenarios LIST   of burst, slow-burst, crowded-burst, single, start, failover, cut, idle, first-attach, refresh, node,
                      scale (default: all but scale)
   --count LIST       volumes of a burst (default 500; the full comparison: 500,5000)
@@ -18,7 +19,8 @@ Usage: just compare [OPTIONS]
   --bound DURATION   after so long a phase of a contender with a throttle, or of polled-snapshot, is cut, and its rate so far is
                      told; 0: never (default 60s)
   --contenders LIST  of csi-control-plane, csi-attacher, csi-attacher-tuned, csi-provisioner, csi-provisioner-tuned, csi-resizer,
-                     csi-resizer-tuned, csi-snapshotter, csi-snapshotter-tuned, sidecars-tuned, bare, bare-no-intent,
+                     csi-resizer-tuned, csi-snapshotter, csi-snapshotter-tuned, sidecars-tuned, kube-controller-manager,
+                     kube-controller-manager-tuned, bare, bare-no-intent,
                      csi-control-plane-{no-intent,attacher,attacher-reconciler,with-resizer,without-snapshotter,apart}
                      (default: all)
   --seed N           of the moments at which a leader goes (default: another each time; it is printed)

@@ -3,6 +3,7 @@
 mod bare;
 mod crew;
 mod daemon;
+mod manager;
 mod sidecar;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use crate::workload::Workload;
 use crate::write::Writes;
 use bare::Bare;
 use daemon::Daemon;
+use manager::Manager;
 use sidecar::{Sidecar, Sidecars};
 
 /// The namespace of everyone's account and Lease.
@@ -110,7 +112,7 @@ fn run(contender: &str, seat: &Seat<'_>, process: Start) -> Program {
 pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
     let go = |program, tuned| -> Box<dyn Contender> { Box::new(Sidecar { program, tuned }) };
     let us = |daemon: fn(PathBuf) -> Daemon| -> Box<dyn Contender> { Box::new(daemon(arguments.binary.clone())) };
-    let all: [Box<dyn Contender>; 18] = [
+    let all: [Box<dyn Contender>; 20] = [
         go("csi-attacher", false),
         go("csi-provisioner", false),
         go("csi-resizer", false),
@@ -129,6 +131,8 @@ pub(crate) fn all(arguments: &Arguments) -> Vec<Box<dyn Contender>> {
         us(Daemon::without_snapshotter),
         us(Daemon::apart),
         Box::new(Sidecars),
+        Box::new(Manager { tuned: false }),
+        Box::new(Manager { tuned: true }),
     ];
     let before = arguments.before.clone().map(|binary| -> Box<dyn Contender> { Box::new(Daemon::before(binary)) });
     all.into_iter().chain(before).filter(|one| Arguments::wants(&arguments.contenders, one.name())).collect()

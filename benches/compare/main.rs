@@ -10,6 +10,7 @@
 //! run         what was measured                report     results.json, table.md, chart.svg
 //! write       a write of the bench's own       node       the sidecar of a node's pod, without a control plane
 //! trace       which functions ours executes    order      the linker script that puts them first
+//! attacher    the bench's own, for who has none
 //! ```
 //!
 //! A contender, a workload and a scenario know nothing of each other's kinds: another sidecar is one more
@@ -32,6 +33,7 @@
 mod accounts;
 mod arguments;
 mod arithmetic;
+mod attacher;
 mod bare;
 mod contender;
 #[path = "../../tests/cluster/control_plane.rs"]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use csi_control_plane::process::Clock;
@@ -43,9 +43,10 @@ rules:
   - { apiGroups: [""], resources: [persistentvolumeclaims], verbs: [get, list, watch, update, patch] }
   - { apiGroups: [""], resources: [persistentvolumeclaims/status], verbs: [patch] }
   - { apiGroups: [""], resources: [nodes, pods, secrets], verbs: [get, list, watch] }
+  - { apiGroups: [""], resources: [nodes/status], verbs: [update, patch] }
   - { apiGroups: [""], resources: [events], verbs: [get, list, watch, create, update, patch] }
   - { apiGroups: [storage.k8s.io], resources: [csidrivers, csinodes, storageclasses, volumeattributesclasses], verbs: [get, list, watch] }
-  - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, patch] }
+  - { apiGroups: [storage.k8s.io], resources: [volumeattachments], verbs: [get, list, watch, create, patch, delete] }
   - { apiGroups: [storage.k8s.io], resources: [volumeattachments/status], verbs: [patch] }
   - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotclasses], verbs: [get, list, watch] }
   - { apiGroups: [snapshot.storage.k8s.io], resources: [volumesnapshotcontents], verbs: [get, list, watch, update, patch] }
@@ -66,7 +67,7 @@ pub(crate) struct Stage {
     pub(crate) client: kube::Client,
     kubeconfig: PathBuf,
     /// Our own requests, by verb and resource.
-    own: Mutex<Requests>,
+    pub(crate) own: Arc<Mutex<Requests>>,
 }
 
 /// The driver in front of a contender.
@@ -89,7 +90,7 @@ impl Stage {
         }
         let token = accounts::token(&client, NAMESPACE, "contender", RIGHTS).await;
         let kubeconfig = control_plane.kubeconfig("contender", &token);
-        let this = Self { control_plane, client, kubeconfig, own: Mutex::default() };
+        let this = Self { control_plane, client, kubeconfig, own: Arc::default() };
         this.create_all(workload.ground()).await;
         this
     }
@@ -203,9 +204,11 @@ impl Stage {
     pub(crate) async fn begin(&self, workload: &dyn Workload, numbers: std::ops::Range<usize>, tell: impl Fn(usize)) {
         let tell = &tell;
         at_once(numbers.map(|number| async move {
-            match workload.begin(number) {
-                Write::Create(placed) => drop(self.create(placed).await),
-                Write::Merge(collection, name, sub, patch) => self.merge(collection, &name, sub, &patch).await,
+            for write in workload.begin(number) {
+                match write {
+                    Write::Create(placed) => drop(self.create(placed).await),
+                    Write::Merge(collection, name, sub, patch) => self.merge(collection, &name, sub, &patch).await,
+                }
             }
             tell(number);
         }))
@@ -222,20 +225,15 @@ impl Stage {
         self.if_there(key("PATCH", collection, sub), merge(collection, name, sub, patch)).await;
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it is there. No kubelet would end a pod that is given time.
     async fn delete(&self, collection: &str, name: &str) {
-        let request = Request::delete(format!("{collection}/{name}")).body(Vec::new()).unwrap();
+        let request = Request::delete(format!("{collection}/{name}?gracePeriodSeconds=0")).body(Vec::new()).unwrap();
         self.if_there(key("DELETE", collection, ""), request).await;
     }
 
     /// Sends a request about an object that a contender may have finished with meanwhile.
     async fn if_there(&self, key: String, request: Request<Vec<u8>>) {
-        let path = request.uri().path().to_owned();
-        match self.client.request::<Value>(request).await {
-            Ok(_) => self.count(key),
-            Err(kube::Error::Api(status)) if status.code == 404 => self.count(failed(&key, status.code)),
-            Err(error) => panic!("{path}: {error}"),
-        }
+        if_there(&self.client, &self.own, key, request).await;
     }
 
     /// Asks for an object of the workload to be undone: its name, and that of what was made of it.
@@ -348,6 +346,17 @@ impl Backend {
     pub(crate) async fn stop(self) {
         self.server.stop().await;
     }
+}
+
+/// Sends a request of ours about an object that may be gone, and counts it.
+pub(crate) async fn if_there(client: &kube::Client, own: &Mutex<Requests>, key: String, request: Request<Vec<u8>>) {
+    let path = request.uri().path().to_owned();
+    let key = match client.request::<Value>(request).await {
+        Ok(_) => key,
+        Err(kube::Error::Api(status)) if status.code == 404 => failed(&key, status.code),
+        Err(error) => panic!("{path}: {error}"),
+    };
+    *own.lock().unwrap().entry(key).or_default() += 1.0;
 }
 
 /// Runs all, several at once.

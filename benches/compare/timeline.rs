@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use csi_control_plane::process::{Clock, TaskEnds, Tasks};
 use futures::TryStreamExt as _;
+use futures::channel::mpsc::{UnboundedSender, unbounded};
 use kube::core::WatchEvent;
 use serde_json::Value;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 
+use crate::attacher;
 use crate::stage::Stage;
 use crate::workload::{Moment, Reading, Workload};
 
@@ -55,6 +57,8 @@ pub(crate) enum Limit {
 struct Book {
     moments: Mutex<BTreeMap<String, Moments>>,
     counts: watch::Sender<Counts>,
+    /// Hears the name of each object that is made.
+    made: Option<UnboundedSender<String>>,
 }
 
 /// What is read of the list that the watch begins after.
@@ -66,8 +70,14 @@ struct List {
 impl Timeline {
     /// Watches a workload's collections from now on.
     pub(crate) async fn of(stage: &Stage, workload: &dyn Workload) -> Self {
-        let book: Arc<Book> = Arc::default();
         let (tasks, ends) = Tasks::new("timeline");
+        let mut book = Book::default();
+        if workload.is_attached_here() {
+            let (made, told) = unbounded();
+            book.made = Some(made);
+            tasks.spawn("attacher", attacher::attach(stage.client.clone(), Arc::clone(&stage.own), told));
+        }
+        let book = Arc::new(book);
         let reading = workload.reading();
         for collection in workload.watched() {
             let list: List = serde_json::from_value(stage.list(collection, "?limit=1").await).unwrap();
@@ -170,6 +180,9 @@ impl Book {
             WatchEvent::Bookmark(_) => return None,
             WatchEvent::Error(error) => panic!("the bench's own watch was ended: {error}"),
         };
+        if let (Some(made), WatchEvent::Added(_)) = (&self.made, event) {
+            let _ = made.unbounded_send(object["metadata"]["name"].as_str().unwrap().to_owned());
+        }
         let (name, told) = reading(object, is_gone);
         let mut moments = self.moments.lock().unwrap();
         let moment = moments.entry(name).or_default();

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use super::{Contender, NAMESPACE, Seat, Share, Start};
 use crate::report;
-use crate::workload::Workload;
+use crate::workload::{MANAGER, Workload};
 
+const ATTACH_DETACH: &[&str] = &["attachDetach"];
 const ATTACHER: &[&str] = &["attacher"];
 const ATTACHER_AND_RECONCILER: &[&str] = &["attacher", "reconciler"];
 const PROVISIONER: &[&str] = &["provisioner"];
@@ -139,6 +140,7 @@ impl Contender for Daemon {
                 "csi-attacher" => ATTACHER_AND_RECONCILER,
                 "csi-resizer" => RESIZER,
                 "csi-snapshotter" => SNAPSHOTTER,
+                MANAGER => ATTACH_DETACH,
                 _ => PROVISIONER,
             };
             let roles: Vec<&str> = seat.sidecars.iter().flat_map(of).copied().collect();

@@ -1,7 +1,7 @@
 //! The lines of the comparison: which figure of which scenario, beside whom, and what is aimed at.
 
 use super::line::{Line, Target, Unit, Wanted, looked_up};
-use super::{BARE, THEM, THEM_TUNED, US, all, capacity, node, provision, resize, roles, snapshot};
+use super::{BARE, THEM, THEM_TUNED, US, all, capacity, node, pods, provision, resize, roles, snapshot};
 use crate::run::Run;
 
 /// Every line of which both sides were measured.
@@ -21,7 +21,7 @@ pub(crate) fn lines(runs: &[Run]) -> Vec<Line> {
         wanted.extend(snapshot::wanted(scenario));
         wanted.extend(all::wanted(scenario));
         wanted.extend(roles::wanted(scenario));
-        wanted.extend(capacity::wanted(scenario));
+        wanted.extend(capacity::wanted(scenario).into_iter().chain(pods::wanted(scenario)));
         let mut add = |what: String, them, theirs, ours, unit, target| {
             wanted.push(Wanted(what, scenario, them, theirs, US, ours, unit, target));
         };

@@ -7,6 +7,7 @@ pub(crate) mod front;
 pub(crate) mod line;
 pub(crate) mod lines;
 mod node;
+mod pods;
 mod provision;
 pub(crate) mod readme;
 mod resize;
@@ -41,6 +42,10 @@ pub(crate) const RESIZER_TUNED: &str = "csi-resizer-tuned";
 const SNAPSHOTTER: &str = "csi-snapshotter";
 /// The snapshotter's, tuned.
 pub(crate) const SNAPSHOTTER_TUNED: &str = "csi-snapshotter-tuned";
+/// kube-controller-manager's attach/detach controller, at its defaults.
+pub(crate) const MANAGER: &str = "kube-controller-manager";
+/// The same, tuned.
+pub(crate) const MANAGER_TUNED: &str = "kube-controller-manager-tuned";
 /// The sidecars of a workload side by side, tuned.
 pub(crate) const SIDECARS_TUNED: &str = "sidecars-tuned";
 

@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 
 use super::line::{Line, Unit};
 use super::spread::Spread;
-use super::{Document, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM_TUNED, US, US_APART};
+use super::{
+    Document, MANAGER_TUNED, PROVISIONER_TUNED, RESIZER_TUNED, SIDECARS_TUNED, SNAPSHOTTER_TUNED, THEM_TUNED, US,
+    US_APART,
+};
 use crate::run::{Occasion, Run};
 
 /// On which occasions the lines were measured, as Markdown.
@@ -117,6 +120,7 @@ pub(crate) fn requests(runs: &[Run]) -> String {
         ("both-first-attach-", SIDECARS_TUNED),
         ("both-first-attach-", US_APART),
         ("capacity-refresh-", PROVISIONER_TUNED),
+        ("pods-burst-", MANAGER_TUNED),
     ] {
         if let Some(run) = runs.iter().find(|run| run.scenario.starts_with(burst)) {
             requests_of(&mut text, runs, &run.scenario, them);

@@ -176,11 +176,11 @@ impl<'a> Bout<'a> {
 
     /// Has one object done, and undone.
     pub(crate) async fn one(&self, number: usize) {
-        let before = self.timeline.forth().len();
-        self.stage.begin_one(self.workload, number).await;
-        assert!(self.timeline.until(PATIENCE, |counts| counts.done > before).await, "it does not work at all");
         let name = self.workload.object(number)["metadata"]["name"].as_str().unwrap().to_owned();
-        let done = self.timeline.names_done(true).into_iter().find(|(one, _)| *one == name).unwrap();
+        let done = || self.timeline.names_done(true).into_iter().find(|(one, _)| *one == name);
+        self.stage.begin_one(self.workload, number).await;
+        assert!(self.timeline.until(PATIENCE, |_| done().is_some()).await, "it does not work at all");
+        let done = done().unwrap();
         let before = self.timeline.back().len();
         self.stage.undo(self.workload, &done).await;
         // csi-snapshotter that is behind with its watch forgets a deletion until its next resync, unless something changes again.

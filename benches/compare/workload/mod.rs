@@ -4,6 +4,7 @@ mod all;
 pub(crate) mod attach;
 mod both;
 mod capacity;
+mod pods;
 mod provision;
 mod resize;
 mod snapshot;
@@ -18,6 +19,7 @@ pub(crate) use all::All;
 pub(crate) use attach::Attach;
 pub(crate) use both::Both;
 pub(crate) use capacity::Capacity;
+pub(crate) use pods::{MANAGER, Pods};
 pub(crate) use provision::Provision;
 pub(crate) use resize::Resize;
 pub(crate) use snapshot::Snapshot;
@@ -167,8 +169,12 @@ pub(crate) trait Workload: Send + Sync {
     /// The object of this number.
     fn object(&self, number: usize) -> Value;
     /// What has the object of this number done: it is created, unless it is there before.
-    fn begin(&self, number: usize) -> Write {
-        Write::Create(Placed { collection: self.collection(), object: self.object(number) })
+    fn begin(&self, number: usize) -> Vec<Write> {
+        vec![Write::Create(Placed { collection: self.collection(), object: self.object(number) })]
+    }
+    /// Whether the bench attaches what a contender has made an attachment for.
+    fn is_attached_here(&self) -> bool {
+        false
     }
     /// All that there is once it is done.
     fn settled(&self, number: usize) -> Vec<There>;
@@ -195,7 +201,7 @@ pub(crate) trait Workload: Send + Sync {
 /// Those that were asked for.
 pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
     let capacity = Capacity { segments: arguments.segments };
-    let all: [Box<dyn Workload>; 8] = [
+    let all: [Box<dyn Workload>; 9] = [
         Box::new(Attach),
         Box::new(Provision),
         Box::new(Resize),
@@ -204,6 +210,7 @@ pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
         Box::new(Both),
         Box::new(All),
         Box::new(capacity),
+        Box::new(Pods),
     ];
     all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
 }

@@ -143,9 +143,9 @@ impl Workload for Resize {
         bound_claim(number).object
     }
 
-    fn begin(&self, number: usize) -> Write {
+    fn begin(&self, number: usize) -> Vec<Write> {
         let wish = json!({ "spec": { "resources": { "requests": { "storage": AFTER } } } });
-        Write::Merge(CLAIMS, name(number), "", wish)
+        vec![Write::Merge(CLAIMS, name(number), "", wish)]
     }
 
     fn settled(&self, number: usize) -> Vec<There> {
