@@ -341,7 +341,8 @@ fn the_front_page_prefers_the_comparison_with_all_four_sidecars() {
         let all = lines(&runs);
         let document = Document { occasions: BTreeMap::from([(OCCASION.to_owned(), Occasion::default())]), runs };
         let front = report::front::front(&document, &all);
-        assert!(front.lines().any(|line| line == row), "no {row:?} in\n{front}");
+        // Whether a row is too old today is another test's.
+        assert!(front.replace('†', "").lines().any(|line| line == row), "no {row:?} in\n{front}");
     }
 }
 
