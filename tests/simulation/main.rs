@@ -11,8 +11,8 @@
 //! ```
 //!
 //! `changes` is a smaller world beside it, of claims that grow and change their class; `snapshots` is another, of
-//! snapshots that are created and deleted; `health` is a third, of volumes that become unhealthy and heal. `stage` and `smaller`
-//! are what these share.
+//! snapshots that are created and deleted; `health` is a third, of volumes that become unhealthy and heal; `attachments` is a
+//! fourth, of volumes that follow pods, with kubelets that mount them. `stage` and `smaller` are what these share.
 //!
 //! `crash` is another kind of play on the same ground: the daemon dies at every exchange.
 //!
@@ -29,6 +29,7 @@
 )]
 
 mod acts;
+mod attachments;
 mod calls;
 mod changes;
 mod commits;
