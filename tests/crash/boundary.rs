@@ -59,6 +59,8 @@ impl Boundary {
             call.method,
             Method::CreateVolume
                 | Method::DeleteVolume
+                | Method::ControllerPublishVolume
+                | Method::ControllerUnpublishVolume
                 | Method::GetCapacity
                 | Method::CreateSnapshot
                 | Method::DeleteSnapshot

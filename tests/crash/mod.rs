@@ -19,6 +19,7 @@
     reason = "a test fails by panicking and tells by printing; it measures real time and has inputs of its own"
 )]
 
+mod attachments;
 mod boundary;
 mod broken;
 mod cuts;
@@ -208,6 +209,23 @@ fn a_snapshot_is_three_writes_and_one_call_and_a_terms_first_deletion_a_list_a_r
 }
 
 #[test]
+fn a_pod_costs_attachments_and_a_write_of_its_node_and_its_end_a_look_at_the_node_before_each_deletion() {
+    let whats = |scenario: &Scenario| -> Vec<String> {
+        let is_own = |what: &String| {
+            ["create volumeattachments", "delete volumeattachments"].contains(&what.as_str())
+                || what.ends_with(" nodes")
+        };
+        record(scenario, Death::Killed).into_iter().map(|it| it.what).filter(is_own).collect()
+    };
+    let (create, delete) = ("create volumeattachments", "delete volumeattachments");
+    let (write, read) = ("patch nodes", "get nodes");
+    assert_eq!(whats(&attachments::coming()), [create, create, write]);
+    // The answer to the write that takes the name out shows what the kubelet uses, and where there is none to take out, a read does.
+    assert_eq!(whats(&attachments::going()), [write, delete, write, delete]);
+    assert_eq!(whats(&attachments::failing()), [read, delete, delete]);
+}
+
+#[test]
 fn nothing_leaks_wherever_the_daemon_dies() {
     let deaths = if is_thorough() { &DEATHS[..] } else { &DEATHS[..1] };
     let (mut boundaries, mut cases) = (0, Vec::new());
@@ -227,7 +245,8 @@ fn nothing_leaks_when_the_successor_dies_too() {
     if is_thorough() {
         let cuts =
             [snapshots::snapshot(), snapshots::snapshot_deletion(), snapshots::group(), snapshots::group_deletion()];
-        for scenario in [scenario::immediate(), scenario::deletion()].into_iter().chain(cuts) {
+        let base = [scenario::immediate(), scenario::deletion(), attachments::coming(), attachments::going()];
+        for scenario in base.into_iter().chain(cuts) {
             let (more, deaths) = two_deaths(&scenario);
             boundaries += more;
             cases.extend(deaths);

@@ -14,6 +14,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{Instrument as _, info_span};
 
+use super::attachments::{self, Yard};
 use super::boundary::{Boundary, LATENCY};
 use super::scenario::Scenario;
 use super::verdict;
@@ -65,6 +66,7 @@ pub(crate) fn play(scenario: &Scenario, deaths: &[Duration], how: Death, listen:
         let ends = if deaths.is_empty() { &scenario.undisturbed } else { &scenario.ends };
         let mut wrong: Vec<_> = trace.violations().into_iter().map(|(_, line)| line).collect();
         wrong.extend(verdict::in_the_end(&play.world, ends));
+        wrong.extend(play.yard.iter().flat_map(Yard::wrong));
         let boundaries = (0..play.daemons.len()).map(|life| play.boundaries(life)).collect();
         Outcome { boundaries, wrong, lines: trace.all() }
     })
@@ -75,6 +77,7 @@ struct Play {
     network: Network,
     testbed: TestBed,
     world: World,
+    yard: Option<Yard>,
     config: String,
     /// The node that the daemons are on, where each node has one.
     node: Option<&'static str>,
@@ -108,7 +111,7 @@ impl Play {
         }
         if scenario.takes_snapshots {
             testbed.start_actors_with_snapshots(SnapshotHabits::default());
-        } else {
+        } else if !scenario.attaches {
             testbed.start_actors();
         }
         let world = World::new(testbed.api.clone(), testbed.driver.clone());
@@ -133,9 +136,27 @@ impl Play {
                 verdict::on_call(&trace, &world, is_durable, call, state);
             }
         });
-        let config = if scenario.takes_snapshots { snapshot_config() } else { config(&scenario.section) };
+        let yard = scenario.attaches.then(|| Yard::new(&world));
+        let config = match scenario {
+            Scenario { takes_snapshots: true, .. } => snapshot_config(),
+            Scenario { attaches: true, .. } => attachments::config(),
+            _ => config(&scenario.section),
+        };
         let (node, daemons) = (scenario.node, Vec::new());
-        Self { trace, network, testbed, world, config, node, daemons, start, acted: Duration::ZERO, activity, is_late }
+        Self {
+            trace,
+            network,
+            testbed,
+            world,
+            yard,
+            config,
+            node,
+            daemons,
+            start,
+            acted: Duration::ZERO,
+            activity,
+            is_late,
+        }
     }
 
     async fn run(&mut self, scenario: &Scenario, deaths: &[Duration], how: Death) {

@@ -6,6 +6,7 @@ use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method, Node, Profi
 use serde_json::json;
 use tonic::Code;
 
+use super::attachments;
 use super::play::Death;
 use super::snapshots;
 use super::world::{DATA, MARKER, SOURCE, World, ZONE};
@@ -47,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) takes_snapshots: bool,
     /// The cluster has the kinds of groups of snapshots, too.
     pub(crate) takes_groups: bool,
+    /// The daemons attach what pods want, beside kubelets.
+    pub(crate) attaches: bool,
     /// The node that the daemon is on, where each node has one.
     pub(crate) node: Option<&'static str>,
     /// The existing objects, in stages that each come to rest.
@@ -83,6 +86,7 @@ impl Scenario {
             section: String::new(),
             takes_snapshots: false,
             takes_groups: false,
+            attaches: false,
             node: None,
             before,
             faults: Vec::new,
@@ -189,6 +193,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     all.extend(answers());
     all.extend(secrets());
     all.extend(snapshots::all());
+    all.extend(attachments::all());
     all
 }
 

@@ -17,13 +17,13 @@ use super::objects::{
 };
 use super::play::{EPOCH, Setting};
 use crate::stage::{Commit, Reign};
-use crate::world::{DAEMONS, FINALIZER, finalizers, is_deleting, text};
+use crate::world::{FINALIZER, finalizers, is_deleting, text};
 
 /// A term that has begun so long ago has listed everything.
 const LISTED: Duration = Duration::from_secs(8);
 
 /// What must hold. It knows only what [`Checks::committed`] and the kubelets tell it, and which requests came.
-pub(super) struct Checks {
+pub(crate) struct Checks {
     pub(super) facts: Facts,
     pub(super) broken: Vec<(Rule, String)>,
     /// How many attachments were made, and deleted, how many of these by force; and how often a volume was mounted.
@@ -46,7 +46,7 @@ pub(super) struct Checks {
 }
 
 impl Checks {
-    pub(super) fn new(setting: Setting, audit: Audit, began: Instant) -> Self {
+    pub(crate) fn new(setting: Setting, audit: Audit, began: Instant) -> Self {
         Self {
             facts: Facts::default(),
             broken: Vec::new(),
@@ -68,22 +68,16 @@ impl Checks {
         self.broken.push((rule, format!("{:.3}s: {what}", self.began.elapsed().as_secs_f64())));
     }
 
-    pub(super) fn committed(&mut self, commit: &Commit<'_>) {
+    pub(crate) fn committed(&mut self, commit: &Commit<'_>) {
         let none = Value::Null;
         let (old, new) = (commit.old.unwrap_or(&none), commit.new.unwrap_or(&none));
-        let is_ours = DAEMONS.contains(&commit.actor);
+        let is_ours = is_daemon(commit.actor);
         match commit.plural {
-            "leases" if commit.name == names::lease("") => {
-                if self.reign.changed(commit, false) {
-                    (self.term_began, self.closed) = (commit.at, None);
-                }
+            "leases" if commit.name == names::lease("") => self.led(commit),
+            "events" if is_ours && text(new, "/reason") == names::ATTACH_FAILED => {
+                self.warned.insert(text(new, "/involvedObject/uid").to_owned());
             }
-            "leases" => {}
-            "events" => {
-                if is_ours && text(new, "/reason") == names::ATTACH_FAILED {
-                    self.warned.insert(text(new, "/involvedObject/uid").to_owned());
-                }
-            }
+            "leases" | "events" => {}
             NODES if is_ours => self.node_written(commit, old, new),
             ATTACHMENTS => self.attachment_written(commit, old, new, is_ours),
             VOLUMES if is_ours && self.setting.attaches => {}
@@ -91,6 +85,12 @@ impl Checks {
             _ => {}
         }
         self.facts.take(commit);
+    }
+
+    fn led(&mut self, commit: &Commit<'_>) {
+        if self.reign.changed(commit, false) {
+            (self.term_began, self.closed) = (commit.at, None);
+        }
     }
 
     /// I11.
@@ -217,15 +217,15 @@ impl Checks {
         if !in_use.is || self.was_read(actor, &site, is_reported.since, in_use.since) {
             return false;
         }
+        let is_over = !wanted.is && now.saturating_sub(wanted.since) >= self.setting.waits();
+        let is_lost = ready.was(false, from) || there.was(false, from);
+        if tainted.was(true, from) || (is_lost && is_over && self.setting.forces) {
+            self.counts[2] += 1;
+            return true;
+        }
         if there.is && there.since >= from {
             // It was registered anew a moment ago.
             return false;
-        }
-        let waited = !wanted.is && now.saturating_sub(wanted.since) >= self.setting.waits();
-        let is_lost = ready.was(false, from) || there.was(false, from);
-        if tainted.was(true, from) || (is_lost && waited && self.setting.forces) {
-            self.counts[2] += 1;
-            return true;
         }
         let rule = if ready.is { Rule::I2 } else { Rule::I3 };
         let what = format!("{actor} deletes {name}, and {site:?} is in use {in_use:?}, wanted {wanted:?}, {ready:?}");
@@ -276,13 +276,13 @@ impl Checks {
     }
 
     /// A machine begins anew.
-    pub(super) fn rebooted(&mut self, node: &str) {
+    pub(crate) fn rebooted(&mut self, node: &str) {
         self.mounts.retain(|(it, _), _| it != node);
     }
 
     /// I7 and I8, of all requests.
     pub(super) fn requested(&mut self) {
-        let is_ours = |entry: &Entry| DAEMONS.contains(&entry.user.as_str());
+        let is_ours = |entry: &Entry| is_daemon(&entry.user);
         let mut written: BTreeMap<(String, &str, String), Vec<Entry>> = BTreeMap::new();
         for entry in self.audit.matching(is_ours) {
             let body = entry.body.as_ref().unwrap_or(&Value::Null);
@@ -308,6 +308,11 @@ impl Checks {
             }
         }
     }
+}
+
+/// Whether a user is a daemon, also of the tests of crashes.
+fn is_daemon(user: &str) -> bool {
+    user.starts_with("daemon-")
 }
 
 /// Whether the other controller has made an attachment.

@@ -47,12 +47,12 @@ enum Step {
 
 /// A kubelet.
 #[derive(Debug)]
-pub(super) struct Kubelet {
-    pub(super) node: String,
+pub(crate) struct Kubelet {
+    pub(crate) node: String,
     /// It works, and reaches the API.
     pub(super) is_up: bool,
     /// When it does something next.
-    pub(super) next: Instant,
+    pub(crate) next: Instant,
     /// The longest pause between two steps.
     pub(super) pace: Duration,
     /// The version of the cluster in which it had nothing to do.
@@ -69,7 +69,7 @@ pub(super) struct Kubelet {
 }
 
 impl Kubelet {
-    pub(super) fn new(node: String, pace: Duration) -> Self {
+    pub(crate) fn new(node: String, pace: Duration) -> Self {
         Self {
             node,
             is_up: true,
@@ -85,12 +85,12 @@ impl Kubelet {
     }
 
     /// Its process begins anew, on a machine that has its mounts still.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         *self = Self { is_up: self.is_up, ..Self::new(self.node.clone(), self.pace) };
     }
 
     /// Does one thing, if there is anything to do.
-    pub(super) fn tick(&mut self, cluster: &Cluster, checks: &Mutex<Checks>, rng: &mut StdRng) {
+    pub(crate) fn tick(&mut self, cluster: &Cluster, checks: &Mutex<Checks>, rng: &mut StdRng) {
         self.next += Duration::from_millis(5) + self.pace.mul_f64(rng.random_range(0.0..1.0));
         let version = Some(cluster.0.version());
         if self.idle == version {

@@ -32,14 +32,14 @@
 //! each.
 
 mod attacher;
-mod checks;
+pub(crate) mod checks;
 mod facts;
 mod happening;
 mod invariants;
-mod kubelet;
+pub(crate) mod kubelet;
 mod mutants;
-mod objects;
-mod play;
+pub(crate) mod objects;
+pub(crate) mod play;
 mod rest;
 
 use tokio::runtime::Builder;

@@ -11,10 +11,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::world::{DRIVER, text};
 
-pub(super) const PODS: &str = "pods";
+pub(crate) const PODS: &str = "pods";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
 pub(super) const VOLUMES: &str = "persistentvolumes";
-pub(super) const NODES: &str = "nodes";
+pub(crate) const NODES: &str = "nodes";
 pub(super) const ATTACHMENTS: &str = "volumeattachments";
 /// Another driver, whose attacher the play is.
 pub(super) const OTHER: &str = "other.csi.example.com";
@@ -33,11 +33,11 @@ const KUBELET: &str = "example.com/kubelet";
 
 /// A claim with the volume that is made for it.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     /// Its name, and the second half of its volume's.
     pub(super) name: &'static str,
     pub(super) driver: &'static str,
-    pub(super) handle: &'static str,
+    pub(crate) handle: &'static str,
     pub(super) mode: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub(super) const ALL: [Claim; 7] = [
 pub(super) type Site = (String, String);
 
 impl Claim {
-    pub(super) fn of(name: &str) -> Option<&'static Self> {
+    pub(crate) fn of(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|claim| claim.name == name)
     }
 
@@ -99,7 +99,7 @@ pub(super) fn attachment_name((node, volume): &Site) -> String {
     })
 }
 
-pub(super) fn node_name(index: usize) -> String {
+pub(crate) fn node_name(index: usize) -> String {
     format!("node-{index}")
 }
 
@@ -109,7 +109,7 @@ pub(super) fn kind(plural: &str) -> &'static Resource {
 }
 
 /// A new Node, and its `CSINode`.
-pub(super) fn node(name: &str) -> [Value; 2] {
+pub(crate) fn node(name: &str) -> [Value; 2] {
     let managed = json!({ MANAGED: "true" });
     let drivers: Vec<_> = [DRIVER, OTHER, BARE].map(|driver| json!({ "name": driver, "nodeID": name })).into();
     [
@@ -120,7 +120,7 @@ pub(super) fn node(name: &str) -> [Value; 2] {
 }
 
 /// The objects of the drivers.
-pub(super) fn drivers() -> [Value; 3] {
+pub(crate) fn drivers() -> [Value; 3] {
     [DRIVER, OTHER, BARE].map(|name| {
         json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": name },
             "spec": { "attachRequired": name != BARE } })
@@ -142,7 +142,7 @@ pub(super) fn volume_object(claim: &Claim, uid: &str) -> Value {
 }
 
 /// A pod that uses claims. Without a node it is scheduled later.
-pub(super) fn pod(name: &str, node: Option<&str>, claims: &[&str]) -> Value {
+pub(crate) fn pod(name: &str, node: Option<&str>, claims: &[&str]) -> Value {
     let volume = |claim: &&str| json!({ "name": claim, "persistentVolumeClaim": { "claimName": claim } });
     let volumes: Vec<_> = claims.iter().map(volume).collect();
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default", "finalizers": [KUBELET] },
@@ -232,14 +232,14 @@ pub(super) fn is_attached(attachment: &Value) -> bool {
 
 /// The API past HTTP: the part of people, kubelets and other controllers. What cannot be done is not done.
 #[derive(Debug, Clone)]
-pub(super) struct Cluster(pub(super) Api);
+pub(crate) struct Cluster(pub(crate) Api);
 
 impl Cluster {
     fn place(plural: &str) -> &'static str {
         if [PODS, CLAIMS].contains(&plural) { "default" } else { "" }
     }
 
-    pub(super) fn get(&self, plural: &str, name: &str) -> Option<Arc<Value>> {
+    pub(crate) fn get(&self, plural: &str, name: &str) -> Option<Arc<Value>> {
         self.0.object(kind(plural), Self::place(plural), name)
     }
 
@@ -247,25 +247,25 @@ impl Cluster {
         self.0.objects(kind(plural), "").unwrap()
     }
 
-    pub(super) fn create(&self, object: Value) -> bool {
+    pub(crate) fn create(&self, object: Value) -> bool {
         self.0.create_value(object).is_ok()
     }
 
-    pub(super) fn patch(&self, plural: &str, name: &str, body: Value) -> bool {
+    pub(crate) fn patch(&self, plural: &str, name: &str, body: Value) -> bool {
         self.0.patch_object(kind(plural), Self::place(plural), name, PatchBody::Merge(body), false).is_ok()
     }
 
-    pub(super) fn status(&self, plural: &str, name: &str, status: &Value) -> bool {
+    pub(crate) fn status(&self, plural: &str, name: &str, status: &Value) -> bool {
         let body = PatchBody::Merge(json!({ "status": status }));
         self.0.patch_object(kind(plural), Self::place(plural), name, body, true).is_ok()
     }
 
-    pub(super) fn delete(&self, plural: &str, name: &str) {
+    pub(crate) fn delete(&self, plural: &str, name: &str) {
         let _ = self.0.delete_object(kind(plural), Self::place(plural), name);
     }
 
     /// Deletes it, whatever holds it.
-    pub(super) fn remove(&self, plural: &str, name: &str) {
+    pub(crate) fn remove(&self, plural: &str, name: &str) {
         self.delete(plural, name);
         self.patch(plural, name, json!({ "metadata": { "finalizers": null } }));
     }
@@ -275,14 +275,14 @@ impl Cluster {
         self.patch(NODES, node, json!({ "metadata": { "annotations": { MANAGED: value } } }));
     }
 
-    pub(super) fn taint(&self, node: &str, is_tainted: bool) {
+    pub(crate) fn taint(&self, node: &str, is_tainted: bool) {
         let taint = json!({ "key": "node.kubernetes.io/out-of-service", "effect": "NoExecute" });
         let taints = if is_tainted { json!([taint]) } else { Value::Null };
         self.patch(NODES, node, json!({ "spec": { "taints": taints } }));
     }
 
     /// The claim, bound, and its volume, which names it.
-    pub(super) fn supply(&self, claim: &Claim) {
+    pub(crate) fn supply(&self, claim: &Claim) {
         let name = format!("pv-{}", claim.name);
         self.create(claim_object(claim));
         let uid = self.get(CLAIMS, claim.name).map(|it| text(&it, "/metadata/uid").to_owned()).unwrap_or_default();

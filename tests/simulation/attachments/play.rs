@@ -38,27 +38,27 @@ const QUIET: Duration = Duration::from_secs(30);
 /// The settings of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is drawn by itself")]
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// Networks are cut, watches are late, the API compacts.
-    pub(super) is_rough: bool,
+    pub(crate) is_rough: bool,
     /// A second daemon waits.
-    pub(super) has_standby: bool,
+    pub(crate) has_standby: bool,
     /// Leaders seldom die, so that what lasts long can come to its end.
-    pub(super) is_steady: bool,
+    pub(crate) is_steady: bool,
     /// The daemons have the attacher, too. Otherwise the play attaches.
-    pub(super) attaches: bool,
+    pub(crate) attaches: bool,
     /// `forceDetachOnTimeout`.
-    pub(super) forces: bool,
+    pub(crate) forces: bool,
     /// `multiAttach: strict`.
-    pub(super) is_strict: bool,
+    pub(crate) is_strict: bool,
     /// `maxWaitForUnmount`, in seconds.
-    pub(super) wait: u64,
+    pub(crate) wait: u64,
     /// `settle`, in seconds.
-    pub(super) settle: u64,
+    pub(crate) settle: u64,
     /// The other controller is active now and then.
-    pub(super) has_other: bool,
+    pub(crate) has_other: bool,
     /// The longest pause of a kubelet between two steps, in milliseconds.
-    pub(super) pace: u64,
+    pub(crate) pace: u64,
 }
 
 impl Setting {
@@ -138,12 +138,16 @@ impl Play {
             let latency = play.stage.seconds(0.0, 0.03);
             play.stage.network.set_latency(daemon, API_HOST, latency);
         }
-        drivers().into_iter().for_each(|driver| assert!(play.cluster.create(driver)));
+        for driver in drivers() {
+            assert!(play.cluster.create(driver));
+        }
         for claim in ALL.iter().filter(|claim| claim.name != "late") {
             play.cluster.supply(claim);
         }
         for index in 0..NODE_COUNT {
-            node(&node_name(index)).into_iter().for_each(|object| assert!(play.cluster.create(object)));
+            for object in node(&node_name(index)) {
+                assert!(play.cluster.create(object));
+            }
             // What is no CSI volume is another controller's.
             let theirs = json!([{ "name": "example.com/volume", "devicePath": "/dev/theirs" }]);
             play.cluster.status(NODES, &node_name(index), &json!({ "volumesAttached": theirs }));
@@ -259,7 +263,7 @@ impl Play {
         for held in self.cluster.all(ATTACHMENTS) {
             let name = held["metadata"]["name"].as_str().unwrap_or_default();
             if name.starts_with("by-hand") {
-                self.cluster.remove(ATTACHMENTS, name);
+                self.cluster.delete(ATTACHMENTS, name);
             }
         }
         for index in 0..NODE_COUNT {

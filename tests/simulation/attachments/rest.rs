@@ -11,6 +11,13 @@ use super::objects::{ATTACHMENTS, Claim, NODES, PODS, Site, claims_of, is_attach
 use crate::world::{is_deleting, text};
 
 impl Checks {
+    /// All that was broken, and what is not as it should be in the end.
+    pub(crate) fn faults(&mut self) -> Vec<String> {
+        self.requested();
+        let all = self.broken.iter().cloned().chain(self.unrest(true));
+        all.map(|(rule, what)| format!("{rule:?}: {what}")).collect()
+    }
+
     /// What is not as it should be in the end. `of_waits`: also the pods of claims that lead nowhere know it.
     pub(super) fn unrest(&self, of_waits: bool) -> Vec<(Rule, String)> {
         let mut faults = Vec::new();
