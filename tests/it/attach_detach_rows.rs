@@ -180,7 +180,10 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
     (
         33,
         "a node that is deleted",
-        Tests(&["d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_if_it_was_in_use"]),
+        Tests(&[
+            "d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_if_it_was_in_use",
+            "d33_what_was_reported_to_a_node_that_a_list_lacks_counts_as_in_use",
+        ]),
     ),
     (
         34,

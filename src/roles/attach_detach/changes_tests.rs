@@ -79,6 +79,25 @@ async fn d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn d33_what_was_reported_to_a_node_that_a_list_lacks_counts_as_in_use() {
+    let world = settled().await;
+    let faults = world.testbed.api.faults();
+    let held = faults.hold_watches(Matching::any().resource("nodes"));
+    uses(&world, "n1", &["v"]);
+    delete_node(&world);
+    world.testbed.api.compact();
+    faults.drop_watches(Matching::any().resource("nodes"), WatchEnd::Cut);
+    faults.remove(held);
+    tokio::time::sleep(SECOND).await;
+    delete_pod(&world, "web");
+    tokio::time::sleep(350 * SECOND).await;
+    assert_eq!(attachments(&world), at(&["n1"]), "no watch has told that its kubelet used it in the end");
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(attachments(&world), at(&[]));
+    world.testbed.tear_down().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn d25_what_another_writes_into_the_list_at_the_same_time_survives() {
     let world = cluster(json!({})).await;
     bind(&world, "data", "v", "ReadWriteOnce");

@@ -124,7 +124,8 @@ impl VolumeMemory {
 /// A node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeMemory {
-    /// The names of the volumes that its kubelet used when its Node object was last seen, if that is gone.
+    /// The names of the volumes that its kubelet used when its Node object was last seen, and of those that it may have begun to use since,
+    /// if that is gone.
     pub last_in_use: Option<BTreeSet<Box<str>>>,
     /// The uid of the Node object that has been ready.
     pub ready: Option<Box<str>>,

@@ -142,7 +142,11 @@ fn node_changed(cx: &Context, change: &Change<NodeState>) {
             cx.guard.found(written_by_other(new, written));
         }
     } else if let Some(old) = old {
-        cx.nodes.change(name, |memory| memory.last_in_use = Some(old.volumes_in_use.iter().cloned().collect()));
+        // A list that lacks the node does not say what its kubelet used last: it may have begun to use what was reported to it.
+        let is_unseen = change.origin == Origin::Relist;
+        let reported = old.volumes_attached.iter().filter(|_| is_unseen).map(|volume| &volume.name);
+        let used = old.volumes_in_use.iter().chain(reported).cloned().collect();
+        cx.nodes.change(name, |memory| memory.last_in_use = Some(used));
     }
     let facts = |node: &NodeState| NodeState { metadata: Meta::default(), ..node.clone() };
     let uid = |node: &NodeState| node.metadata.uid.clone();
