@@ -193,7 +193,14 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
             "d3_d18_and_d34_who_waits_for_an_exclusive_volume_reads_for_whom_and_what_for",
         ]),
     ),
-    (35, "a burst", Tests(&["d35_a_burst_costs_one_status_patch_and_each_attachment_one_request"])),
+    (
+        35,
+        "a burst",
+        Tests(&[
+            "d35_a_burst_costs_one_status_patch_and_each_attachment_one_request",
+            "d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_is_taken_out",
+        ]),
+    ),
 ];
 
 #[test]

@@ -69,7 +69,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(7, "which drivers are registered on a node"),
             Growth(114, "the watch goes on while the pages of a list are read, which kube's watcher does not do"),
             Growth(50, "subscribers are told of what is there in portions, with changes in between"),
-            Growth(37, "an object of a cluster-scoped kind is looked up by a borrowed name"),
+            Growth(39, "an object of a cluster-scoped kind is looked up by a borrowed name"),
         ],
     ),
     (
@@ -152,6 +152,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
             Growth(15, "its back-off has defaults of its own, also where one of its keys is given"),
+            Growth(33, "what is reported to a node is gathered while more is on its way"),
         ],
     ),
     (

@@ -131,6 +131,8 @@ pub struct NodeMemory {
     pub ready: Option<Box<str>>,
     /// The version that this leader's last write of its status has made.
     pub written: Option<u128>,
+    /// Since when names are gathered that will be reported to it.
+    pub gathering: Option<Instant>,
     /// Since when its status cannot be written.
     pub failing: Option<Instant>,
 }

@@ -95,7 +95,7 @@ fn volume_changed(cx: &Context, change: &Change<PersistentVolume>) {
         resolve_users(cx, &claim);
     }
     for held in cx.stores.attachments.find(BY_VOLUME, &volume.metadata.name) {
-        wake(cx, &held);
+        wake(cx, &held, true);
     }
     [old, new].into_iter().flatten().filter_map(Context::id_of).for_each(|id| cx.queues.wake_volume(&id));
 }
@@ -107,22 +107,29 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
     // Also what this process has written: the attacher beside this role writes the status.
     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
         // Its volume is told before it is forgotten.
-        wake(cx, old);
+        wake(cx, old, is_reportable(Some(old)));
         cx.attachments.forget(&old.metadata.uid);
         cx.orphans.forget(&old.metadata.uid);
     }
     if let Some(new) = new {
-        wake(cx, new);
+        wake(cx, new, is_reportable(old) != is_reportable(Some(new)));
     }
 }
 
-/// Wakes the volume and the node of an attachment, or the attachment itself.
-fn wake(cx: &Context, held: &VolumeAttachment) {
+/// Whether its node may report it.
+fn is_reportable(held: Option<&VolumeAttachment>) -> bool {
+    held.is_some_and(|held| held.status.attached && held.metadata.deletion_timestamp.is_none())
+}
+
+/// Wakes the volume of an attachment, or the attachment itself, and its node if the change matters to that.
+fn wake(cx: &Context, held: &VolumeAttachment, matters_to_node: bool) {
     match cx.learn(held) {
         Some(id) => cx.queues.wake_volume(&id),
         None => cx.queues.wake_orphan(&held.metadata.name),
     }
-    cx.queues.wake_node(&held.spec.node_name);
+    if matters_to_node {
+        cx.queues.wake_node(&held.spec.node_name);
+    }
 }
 
 /// Row 5.

@@ -31,6 +31,8 @@ fn view(attached: &[&str], reports: &[(&str, Report)], asked: &[&str]) -> View {
         permit: Permit::Yes,
         reports: reports.iter().map(|(handle, report)| (id(handle), *report)).collect(),
         asked: asked.iter().map(|handle| (id(handle), "uid".into())).collect(),
+        is_more_coming: false,
+        gathered_for: None,
     }
 }
 
@@ -89,6 +91,37 @@ fn case_3_an_equal_list_is_not_written_and_case_1_one_write_has_all() {
         "row 8"
     );
     assert_eq!((&patch["metadata"]["resourceVersion"], &patch["metadata"]["uid"]), (&json!("7"), &json!("u")), "row 2");
+}
+
+#[test]
+fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_is_taken_out() {
+    let milliseconds = Duration::from_millis;
+    let coming = |attached: &[&str], gathered_for| View {
+        is_more_coming: true,
+        gathered_for,
+        ..view(attached, &[("a", Report::Yes), ("b", Report::No)], &[])
+    };
+    let write = || Next::Do(Step::Write(list(&[], &coming(&[], None).reports)));
+    let next = |view: &View| next_step(view, &Progress::default());
+    assert_eq!(next(&coming(&[], None)), Next::Do(Step::Gather));
+    assert_eq!(next(&coming(&[], Some(milliseconds(30)))), Next::Do(Step::Wait(milliseconds(70))));
+    assert_eq!(next(&coming(&[], Some(GATHERED_FOR))), write(), "a slow one keeps nobody waiting");
+    assert_eq!(
+        next(&View { is_more_coming: false, ..coming(&[], Some(milliseconds(30))) }),
+        write(),
+        "the last one is there"
+    );
+    assert_eq!(next(&coming(&[&name("b")], None)), write(), "a name that is to be taken out");
+    let on_its_way = Attachment { is_attached: false, is_deleting: false, is_wanted: true, is_withdrawn: false };
+    assert!(on_its_way.is_on_its_way());
+    for other in [
+        Attachment { is_attached: true, ..on_its_way },
+        Attachment { is_deleting: true, ..on_its_way },
+        Attachment { is_wanted: false, ..on_its_way },
+        Attachment { is_withdrawn: true, ..on_its_way },
+    ] {
+        assert!(!other.is_on_its_way(), "{other:?}");
+    }
 }
 
 #[test]

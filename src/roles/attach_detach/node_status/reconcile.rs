@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::cluster::{BY_NODE, ObjectName};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{NodeMemory, VolumeMemory, Withdrawal};
@@ -37,6 +39,8 @@ pub(in crate::roles::attach_detach) enum Answer {
     Gone,
     /// The volumes know.
     Confirmed,
+    /// Names are gathered from this moment on.
+    Gathering(Instant),
 }
 
 impl Reconcile for Nodes {
@@ -59,7 +63,7 @@ impl Reconcile for Nodes {
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
         let node = cx.stores.nodes.get(&ObjectName::cluster(name));
-        let (mut reports, mut asked) = (BTreeMap::new(), Vec::new());
+        let (mut reports, mut asked, mut is_more_coming) = (BTreeMap::new(), Vec::new(), false);
         for held in cx.stores.attachments.find(BY_NODE, name) {
             let uid = &held.metadata.uid;
             let Some(id) = cx.learn(&held) else { continue };
@@ -77,8 +81,10 @@ impl Reconcile for Nodes {
                 is_wanted: withdrawal == Some(Withdrawal::Ended) || cx.pods_want(&wants(&id), name),
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
             };
+            is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
             reports.insert(id, report(attachment));
         }
+        let gathering = cx.nodes.read(name, |memory| memory.gathering);
         Some(View {
             name: name.clone(),
             is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
@@ -87,6 +93,8 @@ impl Reconcile for Nodes {
             node,
             reports,
             asked,
+            is_more_coming,
+            gathered_for: gathering.map(|since| cx.scope.clock.now().saturating_duration_since(since)),
         })
     }
 
@@ -143,6 +151,7 @@ impl Reconcile for Nodes {
                 }
                 Ok(Answer::Confirmed)
             }
+            (Step::Gather, _) => Ok(Answer::Gathering(self.0.scope.clock.now())),
             (Step::Wait(time), _) => Err(Stop::Later(time)),
             (Step::Write(_) | Step::Read, None) => Ok(Answer::Gone),
         }
@@ -157,12 +166,13 @@ impl Reconcile for Nodes {
             Answer::Read => progress.is_fresh = true,
             Answer::Gone => progress.is_gone = true,
             Answer::Confirmed => {}
+            Answer::Gathering(since) => memory.gathering = Some(since),
         }
     }
 
     fn ended(memory: &mut NodeMemory, _: &mut Progress, end: &End<'_, NoReason>) {
         if let End::Settled = end {
-            memory.failing = None;
+            (memory.failing, memory.gathering) = (None, None);
         }
     }
 

@@ -237,6 +237,8 @@ impl World {
             permit: Permit::Yes,
             reports: report.into_iter().collect(),
             asked: asked.into_iter().collect(),
+            is_more_coming: false,
+            gathered_for: None,
         };
         match status::next_step(&view, &node.writer) {
             Next::Do(status::Step::Confirm(_)) => {
