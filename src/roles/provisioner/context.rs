@@ -11,7 +11,7 @@ use crate::journal::{Journal, JournalError};
 use crate::roles::kit::TermScope;
 
 use crate::roles::provisioner::capacity::CapacityInvalidation;
-use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::context::ClaimsContext;
 use crate::roles::provisioner::claims::decide::NameStatus;
 use crate::roles::provisioner::claims::entry::Entry;

@@ -14,7 +14,7 @@ use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place,
 use crate::process::ErrorChain;
 use crate::queue::{Backoff, WorkQueue};
 use crate::roles::kit::TermScope;
-use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claim::ClaimKey;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::names;
 use crate::roles::role::RoleContext;

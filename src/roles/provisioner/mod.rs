@@ -19,12 +19,14 @@
 //! volume. One write to the journal saves the requests of many claims, and the journal writes nothing on a claim.
 
 pub mod capacity;
+pub mod claim;
 pub mod claims;
 pub mod class;
 mod config;
 pub mod context;
 pub mod deletion;
 mod driver_object;
+pub mod finality;
 #[cfg(test)]
 mod fixtures;
 mod journal;

@@ -13,7 +13,7 @@ use crate::cluster::{
 };
 use crate::roles::provisioner::names;
 
-use crate::roles::provisioner::claims::claim::{Owner, owner_of};
+use crate::roles::provisioner::claim::{Owner, owner_of};
 use crate::roles::provisioner::deletion::policy as deletion;
 
 /// What a change means for a key.

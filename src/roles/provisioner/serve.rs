@@ -24,8 +24,8 @@ use super::{NAME, capacity, journal, unknown};
 use crate::roles::provisioner::capacity::{
     CapacityContext, CapacityInvalidation, CapacityInvalidationReceiver, CapacityStores, NodeSegments,
 };
+use crate::roles::provisioner::claim::ClaimKey;
 use crate::roles::provisioner::claims::Claims;
-use crate::roles::provisioner::claims::claim::ClaimKey;
 use crate::roles::provisioner::claims::context::{ClaimsContext, RequestJournal};
 use crate::roles::provisioner::claims::decide::Rules;
 use crate::roles::provisioner::claims::entry::Entry;

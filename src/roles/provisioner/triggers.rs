@@ -14,7 +14,7 @@ use crate::journal::Opened;
 use crate::queue::{Activation, Cause, WorkItem, WorkQueue, epoch_of};
 use crate::roles::kit::{Controllers, Memory, look_at_each};
 
-use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claim::ClaimKey;
 use crate::roles::provisioner::claims::decide::waits_for_consumer;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::claims::memory::{ClaimMemory, Dependency, freed, take};

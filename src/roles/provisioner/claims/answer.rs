@@ -8,11 +8,11 @@ use crate::csi::{SnapshotLock, VolumeLock};
 use crate::roles::kit::Secret;
 use crate::roles::kit::telling::Labels;
 
-use super::claim::Claim;
 use super::decide::Ignored;
 use super::error::{AttemptError, ClaimReason};
 use super::transition::Change;
 use super::view::Evidence;
+use crate::roles::provisioner::claim::Claim;
 
 /// How an attempt has come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,11 +24,11 @@
 
 use crate::cluster::StorageClass;
 
-use super::claim::{Claim, Owner};
 use super::error::InvalidClaim;
 use super::evidence::{Judgement, judge};
 use super::phase::{Made, Phase};
 pub use super::view::{AttemptFacts, Lookup, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
+use crate::roles::provisioner::claim::{Claim, Owner};
 use crate::roles::provisioner::class::is_served;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 

@@ -14,11 +14,11 @@ use serde_json::json;
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr, names};
 use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 
-use super::claim::{Claim, ClaimKey, Owner};
 use super::error::ClaimReason;
 use super::phase::{Asker, Phase, Plan, Unusable};
 use super::request::Request;
 use super::state::ClaimState;
+use crate::roles::provisioner::claim::{Claim, ClaimKey, Owner};
 
 /// A claim's entry in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

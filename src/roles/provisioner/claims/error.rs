@@ -11,9 +11,9 @@ use crate::roles::kit::failure::UNWATCHED;
 use crate::roles::kit::report::gist;
 use crate::roles::kit::{self, Op, Reason};
 
-use super::finality::Finality;
 use super::request::RequestError;
 use super::response::ResponseError;
+use crate::roles::provisioner::finality::Finality;
 use crate::roles::provisioner::sources::source::{SourceError, WaitsFor};
 use crate::roles::provisioner::topology::{TopologyError, TopologyFinality};
 
@@ -212,7 +212,7 @@ impl AttemptError {
         matches!(self, Self::Reason(ClaimReason::Infeasible(_)))
     }
 
-    /// The outcome of an attempt that did not call the driver. [`after_create`](super::finality::after_create) has the outcomes of the
+    /// The outcome of an attempt that did not call the driver. [`after_create`](crate::roles::provisioner::finality::after_create) has the outcomes of the
     /// driver's answers.
     pub fn finality(&self) -> Finality {
         match self {

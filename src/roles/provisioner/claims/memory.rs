@@ -8,11 +8,11 @@ use crate::roles::kit::memory::Mark;
 use crate::roles::kit::{Memory, Remembered};
 use crate::roles::provisioner::sources::protection::SourceKey;
 
-use super::claim::{Claim, ClaimKey};
 use super::error::{AttemptError, ClaimReason, InvalidClaim};
 use super::phase::Phase;
 use super::state::{ClaimState, Reported};
 use super::transition::Change;
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 
 /// The relation of a claim to the source from which the driver may still be creating its volume.
 const USES: &str = "the driver may use";

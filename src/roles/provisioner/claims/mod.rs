@@ -7,7 +7,6 @@
 //! ```
 
 pub mod answer;
-pub mod claim;
 pub mod context;
 mod create;
 pub mod decide;
@@ -15,7 +14,6 @@ mod discard;
 pub mod entry;
 pub mod error;
 pub mod evidence;
-pub mod finality;
 pub mod histories;
 pub mod memory;
 pub mod name_status;

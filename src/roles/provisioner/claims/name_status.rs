@@ -1,8 +1,8 @@
 //! To whom the PersistentVolume belongs that has the name of a claim's volume. Pure.
 
-use super::claim::{Claim, ClaimKey};
 use super::decide::NameStatus;
 use crate::cluster::PersistentVolume;
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::deletion;
 
 /// Whether a PersistentVolume was created for the claim, also if another claim has it now: the claim was bound to its name, and a

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, SmolStr, StorageClass};
 
-use super::claim::{Claim, ClaimKey};
 use super::decide::{
     AttemptFacts, Ignored, Lookup, NameStatus, Rules, SourceStatus, View, Whose, ignored, is_unwanted,
 };
@@ -18,6 +17,7 @@ use super::progress::{Beginning, Progress};
 use super::request::{ProvisionRules, RequestError, check_capabilities};
 use super::state::ClaimState;
 use super::transition::Change;
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, SourceError, Wanted, normalise};

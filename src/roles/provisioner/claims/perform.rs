@@ -16,20 +16,20 @@ use crate::roles::provisioner::names;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
 use super::answer::{Ended, Happened};
-use super::claim::ClaimKey;
 use super::decide::{Ignored, NameStatus, Step};
 use super::entry::{Entry, latest};
 use super::error::{
     AttemptError, CONFIRM, HISTORY, READ_ATTRIBUTES_CLASS, READ_CLAIM, READ_CLASS, READ_SECRET, RECORD, REFRESH,
     RESCHEDULE, Stop,
 };
-use super::finality::Finality;
 use super::observe::{Look, Seen};
 use super::progress::Progress;
 use super::report;
 use super::request::RequestError;
 use super::transition::Change;
 use super::view::Evidence;
+use crate::roles::provisioner::claim::ClaimKey;
+use crate::roles::provisioner::finality::Finality;
 
 /// If the journal has more requests than this, claims that succeed at once get no Event.
 const BURST: usize = 36;

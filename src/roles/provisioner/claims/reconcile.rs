@@ -9,7 +9,6 @@ use crate::roles::kit::{Controllers, End, Io, Memory, Reconcile, Run, Start, Sto
 use crate::roles::provisioner::context::Context;
 
 use super::answer::Answer;
-use super::claim::ClaimKey;
 use super::decide::{NameStatus, SourceStep, Step};
 use super::error::{AttemptError, ClaimReason, Stop};
 use super::memory::ClaimMemory;
@@ -18,6 +17,7 @@ use super::perform::{Act, Stores};
 use super::phase::Phase;
 use super::progress::{self, Progress};
 use super::{policy, report, source};
+use crate::roles::provisioner::claim::ClaimKey;
 
 /// The reconciler of the queue of claims.
 #[derive(Debug)]

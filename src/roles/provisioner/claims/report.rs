@@ -16,12 +16,12 @@ use crate::roles::provisioner::sources::source::{Source, normalise};
 use super::answer::{Answer, Ended, FailureTold, Happened, SourceRead, anothers};
 use super::decide::Ignored;
 use super::error::{AttemptError, ClaimReason};
-use super::finality::Finality;
 use super::observe::Seen;
 use super::phase::Phase;
 use super::progress::Progress;
 use super::state::ClaimState;
 use super::transition::Change;
+use crate::roles::provisioner::finality::Finality;
 
 /// What the log and the Event say of a request that is left alone.
 const LEFT_OVER: &str = "the driver was asked for this volume, and its claim is gone: the volume may be left over, or its data may have been kept, so it is not deleted; the status page says what to do";

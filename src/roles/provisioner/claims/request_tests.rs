@@ -5,7 +5,7 @@ use super::*;
 use crate::cluster::SmolStr;
 use crate::cluster::quantity::QuantityError;
 use crate::csi::PluginService;
-use crate::roles::provisioner::claims::finality::Finality;
+use crate::roles::provisioner::finality::Finality;
 use crate::roles::provisioner::fixtures::{DRIVER, attempt, claim, class, map, merged, request, rules};
 use crate::roles::provisioner::parameters::ParameterError;
 use crate::roles::provisioner::topology::Segment;

@@ -23,10 +23,10 @@ use std::sync::Arc;
 
 use crate::roles::kit::secrets::Secret;
 
-use super::claim::Claim;
 use super::phase::{Asker, Phase, Plan};
 use super::request::Request;
 use super::transition::{Change, transition};
+use crate::roles::provisioner::claim::Claim;
 
 /// The state of one claim in this term.
 #[derive(Debug, Clone)]

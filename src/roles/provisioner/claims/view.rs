@@ -2,9 +2,9 @@
 
 use crate::cluster::StorageClass;
 
-use super::claim::Claim;
 use super::error::InvalidClaim;
 use super::state::ClaimState;
+use crate::roles::provisioner::claim::Claim;
 
 /// What the API's history says of a request whose PersistentVolume may have been stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::proto::GetCapacityResponse;
 use crate::roles::kit::Remembered;
-use crate::roles::provisioner::claims::claim::ClaimKey;
+use crate::roles::provisioner::claim::ClaimKey;
 
 /// The delays of the contention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

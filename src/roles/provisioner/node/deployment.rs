@@ -15,7 +15,7 @@ use super::contention::{Manners, Race};
 use super::reach::Place;
 use crate::roles::kit::Memory;
 use crate::roles::provisioner::capacity::NodeSegments;
-use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::config::ProvisionerSection;
 use crate::roles::provisioner::topology::{
     Cluster, DriverOnNode, NodeTopology, Registered, Requirement, Segment, TopologyError, TopologyInput,

@@ -11,7 +11,7 @@ use super::contention::{Race, Sight, Verdict};
 use super::progress::Progress;
 use crate::cluster::{SmolStr, StorageClass};
 use crate::roles::kit::drive::Next;
-use crate::roles::provisioner::claims::claim::Claim;
+use crate::roles::provisioner::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
 use crate::roles::provisioner::claims::progress::Beginning;
 

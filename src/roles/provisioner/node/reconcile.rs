@@ -16,7 +16,7 @@ use crate::roles::kit::{
     self, Controllers, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling,
     TermScope, Written,
 };
-use crate::roles::provisioner::claims::claim::{Claim, ClaimKey};
+use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::decide::{ignored, waits_for_consumer};
 use crate::roles::provisioner::claims::memory::ClaimMemory;
 use crate::roles::provisioner::claims::observe::{Look, begin};

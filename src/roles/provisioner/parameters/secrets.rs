@@ -20,7 +20,7 @@ use crate::roles::provisioner::names::{
 };
 
 use super::{ParameterError, SecretUse, Template, template};
-use crate::roles::provisioner::claims::finality::Finality;
+use crate::roles::provisioner::finality::Finality;
 
 /// The namespace and the name of a Secret.
 pub use crate::cluster::SecretRef as SecretReference;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
 
 use super::source::{SNAPSHOT_GROUP, Source};
-use crate::roles::provisioner::claims::claim::{Owner, owner_of};
+use crate::roles::provisioner::claim::{Owner, owner_of};
 
 /// The kinds of sources that we protect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::roles::provisioner::claims::finality::Finality;
+use crate::roles::provisioner::finality::Finality;
 use crate::roles::provisioner::fixtures::{DRIVER, claim, claim_value, merged};
 
 fn spec(source: impl Into<Value>, reference: impl Into<Value>) -> ClaimSpec {

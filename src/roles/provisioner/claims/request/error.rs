@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::cluster::quantity::QuantityError;
 
-use crate::roles::provisioner::claims::finality::Finality;
+use crate::roles::provisioner::finality::Finality;
 use crate::roles::provisioner::parameters::ParameterError;
 use crate::roles::provisioner::parameters::secrets::SecretError;
 use crate::translation::TranslationError;

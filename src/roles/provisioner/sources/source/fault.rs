@@ -6,7 +6,7 @@ use crate::cluster::quantity::QuantityError;
 use crate::roles::provisioner::names::ANNOTATION_ALLOW_MODE_CHANGE;
 
 use super::SNAPSHOT_GROUP;
-use crate::roles::provisioner::claims::finality::Finality;
+use crate::roles::provisioner::finality::Finality;
 
 /// The object whose change would let the claim go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
