@@ -9,17 +9,7 @@ use crate::cluster::{CsiNode, PersistentVolume, VolumeAttachment};
 
 use super::attachment::{Direction, direction_of};
 use super::policy::{Rules, wants_release};
-
-/// What a change of an attachment means for its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// Reconcile it now.
-    Now,
-    /// It is gone, or not ours: forget its failures.
-    Forget,
-    /// Nothing to do.
-    No,
-}
+use crate::roles::kit::Wake;
 
 /// What a change of an attachment means for its key.
 pub fn attachment_wake(change: &Change<VolumeAttachment>, driver: &str) -> Wake {

@@ -70,12 +70,8 @@ impl Attacher {
                 },
             )
         });
-        controllers.resync(self.section.resync, {
-            let (queues, cx) = (queues.clone(), Arc::clone(&cx));
-            move || {
-                let (queues, cx) = (queues.clone(), Arc::clone(&cx));
-                async move { queues.look_at_all(&cx).await }
-            }
+        controllers.resync(self.section.resync, (queues.clone(), Arc::clone(&cx)), |(queues, cx)| async move {
+            queues.look_at_all(&cx).await;
         });
         if publishes {
             controllers.task("term-start", cx.stores.volumes.clone().note_term_start(Arc::clone(&cx.scope)));
@@ -142,7 +138,7 @@ impl Caches {
 }
 
 impl Stores {
-    /// Forgets what is known of objects that go.
+    /// Forgets objects that go.
     pub(super) fn follow(&self, controllers: &mut Controllers) {
         controllers.follow(&self.attachments);
         controllers.follow(&self.volumes);

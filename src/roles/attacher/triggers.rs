@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::cluster::{BY_NODE, BY_VOLUME, VolumeAttachment};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{Controllers, look_at_each};
+use crate::roles::kit::{Controllers, Wake, look_at_each};
 
 use super::attachment::{direction_of, epoch_of};
 use super::context::Context;
 use super::policy::{next_step, wants_release};
-use super::predicates::{self, Wake};
+use super::predicates;
 use super::progress::Progress;
 
 /// The only lane of the queue of volumes.

@@ -33,6 +33,19 @@ pub struct Controllers {
     shown: Vec<Registered>,
 }
 
+/// A trigger that needs something that others share.
+pub fn with<T, K>(
+    shared: &Arc<T>,
+    trigger: impl Fn(&T, &Change<K>) + Send + Sync + 'static,
+) -> impl Fn(&Change<K>) + Send + Sync + 'static
+where
+    T: Send + Sync + 'static,
+    K: 'static,
+{
+    let shared = Arc::clone(shared);
+    move |change| trigger(&shared, change)
+}
+
 impl Controllers {
     /// Nothing yet.
     pub fn new(role: &'static str, board: &Board, term: &Term) -> Self {
@@ -119,13 +132,13 @@ impl Controllers {
         self.subscriptions.push(store.cache().subscribe_to_changes(move |change| known.changed(change)));
     }
 
-    /// Calls `look` once per interval, in case a wake-up was missed. Zero: never. It walks over all objects, so that it must leave other
+    /// Calls `look` with `shared` once per interval, in case a wake-up was missed. Zero: never. It walks over all objects, so that it must leave other
     /// tasks their turn: [`look_at_each`](super::look_at_each).
-    pub fn resync<F: Future<Output = ()> + Send>(
-        &mut self,
-        every: Duration,
-        look: impl Fn() -> F + Send + Sync + 'static,
-    ) {
+    pub fn resync<T, F>(&mut self, every: Duration, shared: T, look: impl Fn(T) -> F + Send + Sync + 'static)
+    where
+        T: Clone + Send + Sync + 'static,
+        F: Future<Output = ()> + Send,
+    {
         if every.is_zero() {
             return;
         }
@@ -133,7 +146,7 @@ impl Controllers {
             loop {
                 tokio::time::sleep(every).await;
                 debug!("resync");
-                look().await;
+                look(shared.clone()).await;
             }
         });
     }

@@ -7,7 +7,7 @@
 //! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, record, create,
 //!               write, delete, call
 //! Store         a kind's cache, with what the API has confirmed of it during the term
-//! Memory        what a term remembers of each object, all of which can be lost
+//! Memory        what a term remembers of each object: all of it can be lost
 //! Telling       what people and metrics are told, as values
 //! AttemptError  why an attempt failed: the role's own reason, a failed operation, or the driver's answer
 //! finality      which gRPC codes are the driver's final answer, with a column per kind of call (P)
@@ -43,7 +43,7 @@
 //! - A stage before the work on a key ([`Admit`]) is a reconciler like others. If it admits the key, the work begins with the same ticket.
 //! - A step may wait for several locks at once, and for a place in a line before them: a group of snapshots needs all of its volumes. So
 //!   they are waited for by `wait`, and kept in the attempt's progress until the call is over, over the steps that come between.
-//! - Beside a call, requests may be made (`beside`): somebody may take away what the call rests on, which only a write puts back.
+//! - Beside a call, requests may be made (`beside`): another writer may take away what the call rests on, and only a write puts it back.
 //! - An answer that the term remembers needs no haste (`loses_answer`): a write that fails is tried again by the next attempt.
 //! - `intend` sees the view: the object may be gone when the answer to its call comes, and is kept from then on as it was.
 //! - `view_within` sees the progress: what an attempt has read for itself says which facts of other objects count.
@@ -103,7 +103,7 @@ mod uid_set;
 pub mod unknown_values;
 pub mod walk;
 
-pub use controllers::Controllers;
+pub use controllers::{Controllers, with};
 pub use drive::{Admit, End, Reconcile, Run, Start};
 pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
@@ -111,6 +111,7 @@ pub use io::{Confirmed, Io, Part, Written};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;
 pub use memory::{Memory, Remembered};
+pub use queues::Wake;
 pub use scope::TermScope;
 pub use secrets::Secret;
 pub use store::Store;

@@ -8,6 +8,17 @@ use crate::diagnostics::{Age, Board, DoneReport, QueueReport, Registered, WorkRe
 use crate::queue::{Backoff, Key, LaneSettings, QueueSettings, WorkQueue};
 use crate::roles::role::RoleContext;
 
+/// What a change of an object means for its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Reconcile it now.
+    Now,
+    /// The object is gone or no longer ours: forget its failures, unless the driver owes an answer for it.
+    Forget,
+    /// Nothing to do.
+    No,
+}
+
 /// Creates a queue. `lanes`: name and workers of each lane; `span`: the span of a key from its first add until it
 /// settles.
 pub fn make<K: Key>(

@@ -1,34 +1,26 @@
-//! What all attempts of a term share.
+//! What the rooms of the provisioner share in a term. Each room has a context of its own beside it, and none knows another's.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use futures::future::join;
 
 use crate::cluster::{
-    Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
+    BY_HANDLE, Cache, CsiNode, CsiStorageCapacity, IdKind, InTree, Node, ObjectName, PersistentVolume,
+    PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
-use crate::journal::{Journal, JournalError};
-use crate::roles::kit::TermScope;
+use crate::roles::kit::{Store, TermScope};
 
-use crate::roles::provisioner::capacity::CapacityInvalidation;
-use crate::roles::provisioner::claim::{Claim, ClaimKey};
-use crate::roles::provisioner::claims::context::ClaimsContext;
-use crate::roles::provisioner::claims::decide::NameStatus;
-use crate::roles::provisioner::claims::entry::Entry;
-use crate::roles::provisioner::claims::name_status::status_of;
-use crate::roles::provisioner::claims::request::whole_uid;
-use crate::roles::provisioner::config::ProvisionerSection;
-use crate::roles::provisioner::deletion::context::DeletionContext;
-use crate::roles::provisioner::node::deployment::Deployment;
-use crate::roles::provisioner::sources::memory::SourceMemory;
-use crate::roles::provisioner::sources::protection::SourceKey;
-
-/// How long the end of a volume waits for the journal before the attempt fails, and says why.
-const JOURNAL_PATIENCE: Duration = Duration::from_secs(30);
+use super::capacity::CapacityInvalidation;
+use super::claim::{Claim, ClaimKey};
+use super::config::ProvisionerSection;
+use super::node::deployment::Deployment;
+use super::sources::memory::SourceMemory;
+use super::sources::protection::SourceKey;
+use super::volume::handle_of;
 
 /// The caches that the provisioner reads.
 #[derive(Debug, Clone)]
-pub struct Stores {
+pub struct Caches {
     /// Every claim. Claims of other drivers are kept without their details.
     pub claims: Cache<PersistentVolumeClaim>,
     /// Every `PersistentVolume`.
@@ -48,7 +40,49 @@ pub struct Stores {
     pub capacities: Option<Cache<CsiStorageCapacity>>,
 }
 
-/// What all attempts of a term share.
+/// The caches during a term, as far as steps read their objects from the API or write to them.
+#[derive(Debug)]
+pub struct Stores {
+    /// Every claim.
+    pub claims: Store<PersistentVolumeClaim>,
+    /// Every `PersistentVolume`.
+    pub volumes: Store<PersistentVolume>,
+    /// Every `StorageClass`.
+    pub classes: Store<StorageClass>,
+    /// Every `VolumeAttachment`.
+    pub attachments: Store<VolumeAttachment>,
+    /// Every snapshot.
+    pub snapshots: Store<VolumeSnapshot>,
+    /// Where the nodes are.
+    pub nodes: Option<(Store<Node>, Store<CsiNode>)>,
+}
+
+impl Stores {
+    /// Nothing is known yet.
+    pub fn of(caches: &Caches) -> Self {
+        Self {
+            claims: Store::of(&caches.claims),
+            volumes: Store::of(&caches.volumes),
+            classes: Store::of(&caches.classes),
+            attachments: Store::of(&caches.attachments),
+            snapshots: Store::of(&caches.snapshots),
+            nodes: caches.nodes.as_ref().map(|(nodes, csi_nodes)| (Store::of(nodes), Store::of(csi_nodes))),
+        }
+    }
+
+    /// Whether volumes and attachments were listed since the term began.
+    pub fn has_listed_volumes(&self) -> bool {
+        self.volumes.is_listed() && self.attachments.is_listed()
+    }
+
+    /// Waits until volumes and attachments were listed once in this term. The watches of a new leader may be behind: they may still show
+    /// a volume that the last leader deleted, or not yet show an attachment.
+    pub async fn list_volumes(&self) {
+        join(self.volumes.list(), self.attachments.list()).await;
+    }
+}
+
+/// What the rooms share in a term.
 #[derive(Debug)]
 pub struct Context {
     /// The term, the fenced clients, the volume locks.
@@ -56,45 +90,28 @@ pub struct Context {
     /// The role's configuration.
     pub section: Arc<ProvisionerSection>,
     /// The caches of the cluster's objects.
+    pub caches: Caches,
+    /// The same as far as steps read them from the API or write to them.
     pub stores: Stores,
     /// Whether one daemon serves the cluster or each node has its own. This decides which claims and volumes are for
     /// this daemon.
     pub deployment: Deployment,
     /// Tells the capacity loop for which classes a volume could not be created, so that it asks the driver again.
     pub capacity: CapacityInvalidation,
-    /// What the claims share.
-    pub claims: ClaimsContext,
-    /// What the deletions share.
-    pub deletion: DeletionContext,
-    /// What is known of data sources.
+    /// The locks of data sources.
     pub sources: SourceMemory,
 }
 
 impl Context {
     /// The claim as the cache has it, unless a newer claim has its name.
     pub fn find(&self, key: &ClaimKey) -> Option<Claim> {
-        let object = self.stores.claims.get(&key.name)?;
+        let object = self.caches.claims.get(&key.name)?;
         (*object.metadata.uid == *key.uid).then(|| Claim::parse(object, &self.scope.driver_name))
     }
 
-    /// The class that a claim names.
-    pub fn class_of(&self, claim: &Claim) -> Option<Arc<StorageClass>> {
-        self.stores.classes.get(&ObjectName::cluster(claim.class.as_deref()?))
-    }
-
-    /// What the cluster has under the name of the claim's volume.
-    pub fn place(&self, claim: &Claim, volume: Option<&PersistentVolume>) -> NameStatus {
-        let Some(volume) = volume else { return NameStatus::Free };
-        status_of(volume, &claim.key, &self.claims.rules.driver)
-    }
-
-    /// What happens to a claim, for the status page.
-    pub fn subject(&self, key: &ClaimKey) -> Option<String> {
-        let state = self.claims.memory.read(&key.uid, |it| it.state.clone())?;
-        let class = state.claim.class.as_deref().unwrap_or("no class");
-        // Without a request in progress, the last error says more than "not requested".
-        let phase = state.phase().label().map(|label| format!(", {label}")).unwrap_or_default();
-        Some(format!("{key}: class {class}{phase}"))
+    /// The class that a claim or a volume names.
+    pub fn class(&self, name: Option<&str>) -> Option<Arc<StorageClass>> {
+        self.caches.classes.get(&ObjectName::cluster(name?))
     }
 
     /// A claim no longer needs the source that it names: perhaps no claim does.
@@ -104,37 +121,32 @@ impl Context {
         }
     }
 
-    /// The keys under which the journal may have an entry for this PersistentVolume: the claim's uid, and the uid in
-    /// the volume's name, because volume populators and people rebind a PersistentVolume to another claim. Without a
-    /// whole uid in the name, each key counts that the name may have been made of.
-    fn journal_keys(&self, journal: &Journal<Entry>, volume: &PersistentVolume) -> Vec<String> {
-        let claim = volume.spec.claim_ref.as_deref().and_then(|claim| claim.uid.clone());
-        let name: &str = &volume.metadata.name;
-        let of_name = match whole_uid(name) {
-            Some(uid) => vec![uid.to_owned()],
-            None => journal.keys(|key| self.claims.asking.names.may_be_of(name, key)),
-        };
-        claim.into_iter().chain(of_name).filter(|key| !key.is_empty()).collect()
-    }
-
-    /// Whether no later leader can find an entry of the journal for this PersistentVolume (J8).
-    pub fn is_forgotten(&self, volume: &PersistentVolume) -> bool {
-        let Some(journal) = &self.claims.journal.entries else { return true };
-        self.journal_keys(journal, volume).iter().all(|key| journal.is_gone(key))
-    }
-
-    /// Waits until no later leader can find an entry, at most `JOURNAL_PATIENCE`.
-    pub async fn forgotten(&self, volume: &PersistentVolume) -> Result<(), JournalError> {
-        let Some(journal) = &self.claims.journal.entries else { return Ok(()) };
-        for key in self.journal_keys(journal, volume) {
-            journal.gone(&key, JOURNAL_PATIENCE).await?;
+    /// The cached PersistentVolumes whose handle may be of the volume with this handle of our driver. With node deployment, without
+    /// those that certainly belong to another node: there the same handle is another volume.
+    pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
+        let driver = &self.scope.driver_name;
+        let mut found = self.caches.volumes.find(BY_HANDLE, &IdKind::Volume.key(driver, handle));
+        if InTree::of_driver(driver).is_some() {
+            // No index has the handles of in-tree volumes.
+            let mut in_tree = self.caches.volumes.own();
+            in_tree.retain(|volume| volume.spec.migration.is_some());
+            found.extend(in_tree);
         }
-        Ok(())
+        found.retain(|volume| self.names(volume, handle));
+        found
     }
 
-    /// Waits until claims were listed once in this term: a claim that the watch has not shown yet may need a source
-    /// that seems to be unused.
-    pub async fn relist_claims(&self) {
-        self.sources.relisted.wait(|| self.stores.claims.relisted()).await;
+    /// The other PersistentVolumes that may have the same volume.
+    pub fn same_handle(&self, volume: &PersistentVolume) -> Vec<Arc<PersistentVolume>> {
+        let Some(handle) = handle_of(volume, &self.scope.driver_name) else { return Vec::new() };
+        let mut found = self.volumes_of(&handle);
+        found.retain(|other| other.metadata.uid != volume.metadata.uid);
+        found
+    }
+
+    /// Whether this PersistentVolume, which may not be from the cache, may have the volume with this handle of our driver.
+    pub fn names(&self, volume: &PersistentVolume, handle: &str) -> bool {
+        let is_same = |own: &String| IdKind::Volume.may_be_same(&self.scope.driver_name, own, handle);
+        handle_of(volume, &self.scope.driver_name).as_ref().is_some_and(is_same) && self.deployment.may_be_here(volume)
     }
 }

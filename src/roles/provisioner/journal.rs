@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use metrics::Gauge;
 use tracing::error;
 
 use crate::cluster::rbac::Rule;
@@ -17,6 +16,7 @@ use crate::roles::kit::TermScope;
 use crate::roles::provisioner::claim::ClaimKey;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::names;
+use crate::roles::provisioner::reporter::TermGauge;
 use crate::roles::role::RoleContext;
 use crate::telemetry::names::JOURNAL_UNREADABLE;
 
@@ -58,7 +58,7 @@ pub(super) async fn open(
 ) -> Option<(Journal<Entry>, Vec<Opened<Entry>>)> {
     let place = place(&namespace(role), &role.driver.name, node);
     // The term has not looked at the claims yet, so their own metrics say nothing.
-    let unreadable = Unreadable::new(role);
+    let unreadable = TermGauge::new(&role.meter, &JOURNAL_UNREADABLE, &role.driver.name);
     let scope = TermScope::new(super::NAME, role, term);
     for failures in 1.. {
         let opening = scope.open_journal(place.clone());
@@ -66,7 +66,7 @@ pub(super) async fn open(
             Ok(opened) => return Some(opened),
             Err(problem) => problem,
         };
-        unreadable.0.set(1.0);
+        unreadable.set(1.0);
         let text = ErrorChain(&problem).to_string();
         error!(error = text, "cannot open the journal: no claim is provisioned until it can be read");
         let _shown = role.board.facts(super::NAME, move || {
@@ -76,23 +76,6 @@ pub(super) async fn open(
         term.unless_over(tokio::time::sleep(wait)).await.ok()?;
     }
     None
-}
-
-/// The metric of a journal that cannot be opened. It is 0 again when the journal is open or the term is over.
-struct Unreadable(Gauge);
-
-impl Unreadable {
-    fn new(role: &RoleContext) -> Self {
-        let gauge = role.meter.gauge(&JOURNAL_UNREADABLE, &[("driver_name", role.driver.name.as_str())]);
-        gauge.set(0.0);
-        Self(gauge)
-    }
-}
-
-impl Drop for Unreadable {
-    fn drop(&mut self) {
-        self.0.set(0.0);
-    }
 }
 
 /// The status page's line about the journal as a whole.

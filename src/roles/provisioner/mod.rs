@@ -1,10 +1,17 @@
 //! Creates volumes for claims and deletes them again, as external-provisioner does, but without leaks.
 //!
 //! ```text
-//! cluster caches ──> triggers, predicates (P) ──> queue of claims ───> claims ───> decide (P), transition (P)
-//!                                         ├────> queue of volumes ──> deletion ─> policy (P)
-//!                                         └────> queue of sources ──> sources ──> policy (P)
+//! cluster caches ──> triggers, predicates (P) ──> queue of claims ──> admission ──> claims ──> decide (P), transition (P)
+//!                                         ├────> queue of volumes ──> deletion ──> policy (P)
+//!                                         └────> queue of sources ──> unprotect ──> policy (P)
 //! claim + class + source + topology ──> request (P), the same until the driver's final answer
+//! ```
+//!
+//! Each room has a context of its own, and needs only what stands right of it. `contexts.rs`, `serve.rs` and `triggers.rs` know all rooms.
+//!
+//! ```text
+//! admission, deletion, unprotect ──> claims ──> context.rs ──> node, sources, capacity ──> claim.rs, class.rs, volume.rs, finality.rs
+//!                                                              topology, parameters
 //! ```
 //!
 //! Names, finalizers, annotations, the Lease and the volume objects are those of external-provisioner v6.4, so that either
@@ -18,12 +25,14 @@
 //! at any point, sends the same request until the answer is final, and then stores the PersistentVolume or deletes the
 //! volume. One write to the journal saves the requests of many claims, and the journal writes nothing on a claim.
 
+pub mod admission;
 pub mod capacity;
 pub mod claim;
 pub mod claims;
 pub mod class;
 mod config;
 pub mod context;
+mod contexts;
 pub mod deletion;
 mod driver_object;
 pub mod finality;
@@ -43,6 +52,8 @@ pub mod sources;
 pub mod topology;
 mod triggers;
 pub mod unknown;
+pub mod unprotect;
+pub mod volume;
 
 use serde_json::{Value, json};
 
@@ -100,7 +111,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let section: ProvisionerSection = RoleSection::read(section)?;
     let watches_nodes = (section.topology || section.capacity.enabled) && !section.node_deployment.enabled;
     let per_node = section.node_deployment.enabled;
-    let stores = context::Stores {
+    let caches = context::Caches {
         claims: wiring.cache_with(if per_node { Fields::SELECTED_NODE } else { Fields::NONE }),
         volumes: wiring.cache_with(if section.capacity.enabled {
             // A volume that grows leaves less room.
@@ -124,7 +135,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
     let (own, events) = (section.clone(), section.events != EventsMode::None);
     wiring.expects(driver_object::ALL, move |object, driver| driver_object::misfits(object, driver, &own), events);
     let beside_attacher = wiring.hosts("attacher");
-    Ok(serve::Provisioner { section, stores, beside_attacher })
+    Ok(serve::Provisioner { section, caches, beside_attacher })
 }
 
 #[cfg(test)]

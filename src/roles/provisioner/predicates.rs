@@ -1,7 +1,7 @@
 //! Which changes of the cluster wake which key. Pure.
 //!
 //! As in the attacher, only a change that *we never make ourselves* wakes a claim. For example, our removing a node
-//! from the claim wakes nobody, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
+//! from the claim wakes no key, so back-off lasts. What a claim waits for wakes it, too: its class, its node, its
 //! source and, where contents are watched, the content of its snapshot.
 //!
 //! A volume whose deletion failed is woken by a change of its class, of its secret's place, or of the other object with its handle.
@@ -11,21 +11,12 @@ use crate::cluster::{
     Cached, Change, ClaimRef, CsiNode, Meta, ObjectName, PackedMap, PersistentVolume, PersistentVolumeClaim,
     StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
+use crate::roles::kit::Wake;
 use crate::roles::provisioner::names;
 
 use crate::roles::provisioner::claim::{Owner, owner_of};
 use crate::roles::provisioner::deletion::policy as deletion;
-
-/// What a change means for a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// Look at it now.
-    Now,
-    /// The object is gone or no longer ours: forget its failures, unless the driver owes an answer for it.
-    Forget,
-    /// Nothing to do.
-    No,
-}
+use crate::roles::provisioner::volume::{is_delete, is_ours, is_released, keeps};
 
 /// What a change of a claim means for its key. `is_begun`: the driver owes an answer for the claim. `home`: our node,
 /// with one daemon per node.
@@ -163,8 +154,8 @@ fn secret_clues(volume: &PersistentVolume) -> ([Option<&str>; 3], Option<&ClaimR
 
 /// The handle that this object no longer keeps, so that a deletion of another object with the same handle may go on.
 pub fn handle_freed(change: &Change<PersistentVolume>) -> Option<&str> {
-    let old = change.old.as_deref().filter(|old| deletion::keeps(old))?;
-    let is_kept = change.new.as_deref().is_some_and(deletion::keeps);
+    let old = change.old.as_deref().filter(|old| keeps(old))?;
+    let is_kept = change.new.as_deref().is_some_and(keeps);
     old.spec.csi.as_ref().filter(|_| !is_kept).map(|csi| csi.volume_handle.as_str())
 }
 
@@ -173,16 +164,16 @@ pub fn handle_freed(change: &Change<PersistentVolume>) -> Option<&str> {
 pub fn wants_work(volume: &PersistentVolume, rules: &deletion::Rules) -> Option<(&'static str, bool)> {
     let is_deleting = volume.metadata.deletion_timestamp.is_some();
     let is_protected = deletion::is_protected(volume, rules);
-    if !deletion::is_ours(volume, &rules.driver) {
+    if !is_ours(volume, &rules.driver) {
         return None;
     }
     if !deletion::keeps_finalizer(volume, rules) && is_protected {
         return Some(("release", is_deleting));
     }
-    if !deletion::is_delete(volume) {
+    if !is_delete(volume) {
         return None;
     }
-    if deletion::is_released(volume) {
+    if is_released(volume) {
         return (!is_deleting || is_protected).then_some(("delete", false));
     }
     let is_bound = volume.phase.as_deref() == Some("Bound");

@@ -11,7 +11,7 @@ use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::process::Tasks;
 use crate::roles::kit::fixtures::change;
-use crate::roles::provisioner::sources::protection::SourceKind;
+use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 use crate::roles::provisioner::{REGISTRATION, provisioner};
 use crate::roles::{Wired, Wiring};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Pool, Profile};
@@ -105,49 +105,52 @@ async fn until(what: &str, testbed: &TestBed, holds: impl Fn() -> bool) {
 }
 
 /// A term that works on claims and not on volumes.
-async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Context>, Queues, Wired) {
+async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Triggers>, Wired) {
     let harness = RoleHarness::with(profile).await;
     let mut wiring = Wiring::new(&harness.caches);
     let role = provisioner(&json!({}), &mut wiring).unwrap();
     let wired = wiring.into_wired();
     harness.watch();
-    role.stores.synced(true).await;
+    role.caches.synced(true).await;
     let context = &harness.context;
     let term = Term::unattended(context.clock, Duration::from_secs(3600));
-    let central = Deployment::central(role.stores.nodes.clone(), &context.driver.name, &role.section);
-    let queues = role.queues(context);
+    let central = Deployment::central(role.caches.nodes.clone(), &context.driver.name, &role.section);
     let journal = journal::open(context, &term, None, role.backoff()).await.map(|(journal, _)| journal);
-    let cx = Arc::new(role.context(context, &term, central, CapacityInvalidation::off(), &queues, journal));
+    let queues = role.queues(context);
+    let triggers = Arc::new(role.triggers(context, &term, central, CapacityInvalidation::off(), queues, journal));
     let mut controllers = Controllers::new(NAME, &context.board, &term);
-    let claims = Claims::of(&cx, &mut controllers);
-    controllers.drive(&queues.claims, "Claims", |_| None, claims);
-    Provisioner::run_journal(context, &cx, &queues, &mut controllers);
-    queues.follow(&cx, &mut controllers);
+    controllers.follow(&triggers.shared.stores.claims);
+    controllers.follow(&triggers.shared.stores.snapshots);
+    let claims = Claims(Arc::clone(&triggers.claims));
+    controllers.drive(&triggers.queues.claims, "Claims", |_| None, claims);
+    let lost = LostJournals::new(&triggers.shared, context);
+    Provisioner::run_journal(context, &triggers, lost.into(), &mut controllers);
+    triggers.follow(&mut controllers);
     harness.tasks.spawn("claims", async move { controllers.serve().await.unwrap() });
-    (harness, cx, queues, wired)
+    (harness, triggers, wired)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_has_waited_for_any_node_is_forgotten_when_it_is_deleted() {
-    let (harness, cx, _, _wired) =
+    let (harness, triggers, _wired) =
         claims_alone(Profile::default().in_pools([Pool::at([("zone", "z1")], 1 << 40)])).await;
     let testbed = &harness.testbed;
-    let waiting = || cx.claims.memory.collect(|it| (!it.waits.is_empty()).then_some(())).len();
+    let waiting = || triggers.claims.memory.collect(|it| (!it.waits.is_empty()).then_some(())).len();
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);
     until("it waits", testbed, || waiting() == 1).await;
     testbed.api.delete::<PersistentVolumeClaim>(CLAIM.0, CLAIM.1).unwrap();
-    until("nothing is remembered", testbed, || cx.claims.memory.len() == 0).await;
+    until("nothing is remembered", testbed, || triggers.claims.memory.len() == 0).await;
     harness.testbed.tear_down().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_volume_object_whose_name_another_has_taken_is_forgotten() {
-    let (harness, cx, queues, _wired) = claims_alone(Profile::default()).await;
-    cx.deletion.memory.change("u1", |it| it.is_deleted = true);
+    let (harness, triggers, _wired) = claims_alone(Profile::default()).await;
+    triggers.deletion.memory.change("u1", |it| it.is_deleted = true);
     let [old, new] = ["u1", "u2"].map(|uid| json!({ "metadata": { "name": "pv-1", "uid": uid } }));
-    queues.volume_changed(&cx, &change(Some(&old), Some(&new)));
-    assert_eq!(cx.deletion.memory.len(), 0);
+    triggers.volume_changed(&change(Some(&old), Some(&new)));
+    assert_eq!(triggers.deletion.memory.len(), 0);
     harness.testbed.tear_down().await;
 }
 
@@ -189,8 +192,8 @@ async fn a_volume_that_cannot_be_used_and_whose_deletion_outlasts_the_term_is_no
 
 #[tokio::test(start_paused = true)]
 async fn that_a_claim_was_admitted_is_forgotten_when_the_claim_is_gone_although_the_driver_owes_an_answer() {
-    let (harness, cx, _, _wired) = claims_alone(Profile::default()).await;
-    let (testbed, memory) = (&harness.testbed, &cx.claims.memory);
+    let (harness, triggers, _wired) = claims_alone(Profile::default()).await;
+    let (testbed, memory) = (&harness.testbed, &triggers.claims.memory);
     testbed.driver.inject(Fault::on(Method::CreateVolume, Action::Hang));
     testbed.start_actors();
     claim(testbed, &harness.context.driver.name);

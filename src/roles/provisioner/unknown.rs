@@ -5,8 +5,8 @@ use crate::cluster::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use crate::roles::kit::unknown_values::{UnknownValue, of_volume_mode};
 
 use super::class::csi_class;
-use super::deletion::policy::is_ours;
 use super::predicates::is_wanted;
+use super::volume::is_ours;
 
 const PHASES: &[&str] = &["Pending", "Available", "Bound", "Released", "Failed"];
 /// The API knows `Recycle`, which no CSI driver has.
@@ -14,13 +14,13 @@ const RECLAIM_POLICIES: &[&str] = &["Delete", "Retain", "Recycle"];
 const BINDING_MODES: &[&str] = &["Immediate", "WaitForFirstConsumer"];
 const OPERATORS: &[&str] = &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
 
-/// What is not known of a claim that waits for a volume of our driver.
+/// Unknown values of a claim that waits for a volume of our driver.
 pub fn of_claim(claim: &PersistentVolumeClaim, driver: &str) -> Vec<UnknownValue> {
     let mode = claim.spec.volume_mode.as_deref().filter(|_| is_wanted(claim, driver));
     of_volume_mode(mode).into_iter().collect()
 }
 
-/// What is not known of a volume that this daemon deletes with its claim. `by_node`: with one daemon per node the node affinity says
+/// Unknown values of a volume that this daemon deletes with its claim. `by_node`: with one daemon per node the node affinity says
 /// whose it is.
 pub fn of_volume(volume: &PersistentVolume, driver: &str, by_node: bool) -> Vec<UnknownValue> {
     if !is_ours(volume, driver) {
@@ -47,7 +47,7 @@ pub fn of_volume(volume: &PersistentVolume, driver: &str, by_node: bool) -> Vec<
     [phase, policy].into_iter().flatten().chain(operators).collect()
 }
 
-/// What is not known of a class of our driver.
+/// Unknown values of a class of our driver.
 pub fn of_class(class: &StorageClass, driver: &str) -> Vec<UnknownValue> {
     if csi_class(class, driver).is_err() {
         return Vec::new();

@@ -78,12 +78,8 @@ impl Resizer {
         let queue = Queue(queue);
         queue.follow(&cx, &mut controllers);
         look_for_unknown_values(&cx, &unknown, &mut controllers);
-        controllers.resync(self.section.resync, {
-            let (queue, cx) = (queue.clone(), Arc::clone(&cx));
-            move || {
-                let (queue, cx) = (queue.clone(), Arc::clone(&cx));
-                async move { queue.look_at_all(&cx, &Job::ALL, Cause::Resync).await }
-            }
+        controllers.resync(self.section.resync, (queue.clone(), Arc::clone(&cx)), |(queue, cx)| async move {
+            queue.look_at_all(&cx, &Job::ALL, Cause::Resync).await;
         });
         if cx.expansion.get() == Expansion::Unknown {
             controllers.task("node-service", ask_node_service(Arc::clone(&cx), queue.clone()));

@@ -119,13 +119,7 @@ pub(super) fn work<K: Driven>(cx: &Arc<Context<K>>, title: &'static str, control
     let unknown = UnknownValues::shown(cx.scope.clock, controllers);
     let driver = cx.scope.driver_name.clone();
     controllers.on_store(&cx.stores.contents, unknown.of(move |content: &K| of_content(content, &driver)));
-    controllers.resync(cx.section.resync, {
-        let cx = Arc::clone(cx);
-        move || {
-            let cx = Arc::clone(&cx);
-            async move { triggers::look_at_all(&cx).await }
-        }
-    });
+    controllers.resync(cx.section.resync, Arc::clone(cx), |cx| async move { triggers::look_at_all(&cx).await });
     let cx = Arc::clone(cx);
     controllers.task("waits", async move {
         let mut looks = tokio::time::interval(LOOK_AT_WAITS);

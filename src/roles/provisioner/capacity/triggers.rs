@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::cluster::{Change, CsiStorageCapacity, Object};
+use crate::cluster::{Change, CsiStorageCapacity, Object, StorageClass};
 use crate::queue::Cause;
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, with};
 
 use super::context::{NodeSegments, Shared};
 use super::desired::Slot;
@@ -24,19 +24,11 @@ pub(super) fn follow(
     invalidations: &CapacityInvalidationReceiver,
 ) {
     let stores = &shared.cx.stores;
-    controllers.on(&stores.classes, {
-        let shared = Arc::clone(shared);
-        move |change| {
-            let slots = shared.index().class_changed(change);
-            shared.changed(slots);
-        }
-    });
+    controllers.on(&stores.classes, with(shared, class_changed));
     match &shared.cx.nodes {
         NodeSegments::Cluster { nodes, csi_nodes } => {
-            let on_node = Arc::clone(shared);
-            controllers.on(nodes, move |change| node_changed(&on_node, change));
-            let on_csi_node = Arc::clone(shared);
-            controllers.on(csi_nodes, move |change| node_changed(&on_csi_node, change));
+            controllers.on(nodes, with(shared, node_changed));
+            controllers.on(csi_nodes, with(shared, node_changed));
         }
         NodeSegments::Local { node, segment } => {
             let slots = shared.index().node_changed(node, Some(segment.clone()));
@@ -50,20 +42,22 @@ pub(super) fn follow(
         }
     });
     controllers.follow(&shared.capacities);
-    controllers.on_store(&shared.capacities, {
-        let shared = Arc::clone(shared);
-        move |change| shared.changed(object_changed(&shared, change))
-    });
+    controllers.on_store(&shared.capacities, with(shared, object_changed));
 }
 
-/// An object was created, changed or deleted. Returns the slots to refresh: none if there is nothing to write, as after our own writes.
-fn object_changed(shared: &Shared, change: &Change<CsiStorageCapacity>) -> Vec<Slot> {
+fn class_changed(shared: &Shared, change: &Change<StorageClass>) {
+    let slots = shared.index().class_changed(change);
+    shared.changed(slots);
+}
+
+/// An object was created, changed or deleted. Wakes the slots to refresh: none if there is nothing to write, as after our own writes.
+fn object_changed(shared: &Shared, change: &Change<CsiStorageCapacity>) {
     let mut slots = shared.index().object_changed(change);
     for slot in &slots {
         shared.memory.change(&slot.to_string(), |held| held.shown(change));
     }
     slots.retain(|slot| !shared.view(slot).writes().is_empty());
-    slots
+    shared.changed(slots);
 }
 
 /// A Node or a CSINode has changed. Both are read while the index is locked: of two changes at once, the later reader sees both.

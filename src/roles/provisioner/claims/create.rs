@@ -52,7 +52,7 @@ impl Act<'_, '_> {
     /// Asks the API for a node that the caches lack, before the claim is taken from it: the watches may be late. `Ok`: the API lacks
     /// it, too, or the error is another one.
     async fn doubt(&self, error: &TopologyError) -> Result<(), Stop> {
-        let Some((nodes, csi_nodes)) = &self.stores.nodes else { return Ok(()) };
+        let Some((nodes, csi_nodes)) = &self.cx.shared.stores.nodes else { return Ok(()) };
         let reason = ClaimReason::from(error.clone());
         let stop = match error {
             TopologyError::CsiNodeMissing { node } => {
@@ -65,14 +65,14 @@ impl Act<'_, '_> {
     }
 
     fn planned(&self, class: &StorageClass) -> Result<Plan, AttemptError> {
-        let (claims, seen, claim) = (&self.cx.claims, self.seen, &self.seen.claim.object);
+        let (cx, seen, claim) = (self.cx, self.seen, &self.seen.claim.object);
         let from = seen.source.clone()?;
         let source = content(&from, &self.look().wanted(&seen.claim), &self.progress.found)?;
-        let (rules, attributes_class) = (&claims.asking, self.progress.attributes_class.as_ref());
+        let (rules, attributes_class) = (&cx.asking, self.progress.attributes_class.as_ref());
         let input = RequestInput { claim, class, rules, source, requirement: None, attributes_class };
         // An error of claim and class alone is reported before an error of the cluster.
         build(&input)?;
-        let translated = csi_class(class, &claims.rules.driver);
+        let translated = csi_class(class, &cx.rules.driver);
         let requirement = self.requirement(translated.as_deref().unwrap_or(class))?;
         let request = build(&RequestInput { requirement, ..input })?;
         Ok(Plan {
@@ -87,19 +87,19 @@ impl Act<'_, '_> {
     /// The topology requirement of the volume.
     fn requirement(&self, class: &StorageClass) -> Result<Option<Requirement>, AttemptError> {
         let (cx, claim) = (self.cx, &self.seen.claim);
-        if !cx.claims.asking.topology {
+        if !cx.asking.topology {
             return Ok(None);
         }
-        let planned = cx.deployment.requirement(claim.selected_node.as_deref(), class, claim.key.name.name())?;
+        let planned = cx.shared.deployment.requirement(claim.selected_node.as_deref(), class, claim.key.name.name())?;
         // Without a journal there is no limit.
-        if !cx.claims.rules.durable {
+        if !cx.rules.durable {
             return Ok(planned);
         }
         Ok(planned.map(|requirement| {
             let segments = requirement.requisite.len();
             let fitted = requirement.fitted();
             let stored = fitted.requisite.len();
-            if stored < segments && cx.claims.topology.tell_cut() {
+            if stored < segments && cx.topology.tell_cut() {
                 warn!(
                     segments,
                     stored,
@@ -177,7 +177,7 @@ impl Act<'_, '_> {
     fn refused(&self, plan: &Plan, error: RpcError) -> (Option<Change>, Option<AttemptError>) {
         let is_first_secret = self.progress.known.is_first_secret(self.progress.secrets.as_ref());
         let proves_nothing = plan.no_error_is_final || finality::is_about_secret(error.code) && !is_first_secret;
-        let finality = finality::after_create(error.code, self.cx.claims.asking.topology, plan.node.is_some());
+        let finality = finality::after_create(error.code, self.cx.asking.topology, plan.node.is_some());
         let is_infeasible = finality::is_infeasible(error.code);
         let failure = if is_infeasible { ClaimReason::Infeasible(error).into() } else { AttemptError::from(error) };
         if proves_nothing || !finality.is_final() {
@@ -208,11 +208,11 @@ impl Act<'_, '_> {
         let Phase::Created(made) = self.progress.known.phase() else { return Ok(Happened::Nothing) };
         let (cx, plan) = (self.cx, &made.plan.request.plan);
         // On an in-tree volume the attacher's finalizer would be taken off again until Kubernetes writes who serves it.
-        let finalizer = cx.claims.attacher_finalizer.as_deref().filter(|_| !plan.in_tree);
-        let ours = cx.section.honor_reclaim_policy.then_some(names::FINALIZER_PROVISIONER);
+        let finalizer = cx.marks.attacher_finalizer.as_deref().filter(|_| !plan.in_tree);
+        let ours = cx.shared.section.honor_reclaim_policy.then_some(names::FINALIZER_PROVISIONER);
         let finalizers: Vec<&str> = ours.into_iter().chain(finalizer).collect();
         let id = || made.volume.volume_id.clone();
-        let mut body = persistent_volume(plan, &made.volume, &cx.claims.identity, &finalizers)
+        let mut body = persistent_volume(plan, &made.volume, &cx.marks.identity, &finalizers)
             .map_err(|source| AttemptError::from(ResponseError::NoInTreeForm { id: id(), source }))?;
         // The trace context is part of the object, so that the next attach, perhaps in another process, can continue the trace.
         if let Some(context) = TraceContext::of(&Span::current()) {

@@ -27,10 +27,11 @@ use crate::cluster::StorageClass;
 use super::error::InvalidClaim;
 use super::evidence::{Judgement, judge};
 use super::phase::{Made, Phase};
-pub use super::view::{AttemptFacts, Lookup, NameStatus, Rules, SourceStatus, SourceStep, View, Whose};
+pub use super::view::{AttemptFacts, Lookup, NameStatus, Rules, View, Whose};
 use crate::roles::provisioner::claim::{Claim, Owner};
 use crate::roles::provisioner::class::is_served;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
+use crate::roles::provisioner::sources::status::{SourceStatus, SourceStep};
 
 /// Why a claim is ignored. No reason is a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +186,7 @@ pub fn next_step(view: &View<'_>) -> Step {
     }
 }
 
-/// The next step for a volume that exists: to store its PersistentVolume, or to delete the volume if nobody wants it.
+/// The next step for a volume that exists: to store its PersistentVolume, or to delete the volume if no claim wants it.
 fn created_step(view: &View<'_>, made: &Made) -> Step {
     match fate_of(view, made.may_be_stored) {
         Fate::Keep if view.attempt.checked.is_some() => Step::SaveVolume,
@@ -245,17 +246,17 @@ fn prepare(view: &View<'_>) -> Option<Step> {
     }
     match view.source {
         // The ReferenceGrant comes first: once access is granted, a claim that a populator serves is ignored.
-        SourceStatus::Step(step @ SourceStep::ListGrants(_)) => return Some(Step::Source(step.clone())),
-        SourceStatus::Refused(refusal) => return Some(Step::Refuse(refusal.clone())),
+        Ok(SourceStatus::Step(step @ SourceStep::ListGrants(_))) => return Some(Step::Source(step.clone())),
+        Err(refusal) => return Some(Step::Refuse(refusal.clone())),
         // `ignored` has already excluded a claim that a populator serves.
-        SourceStatus::Stores | SourceStatus::Step(_) | SourceStatus::Populator(_) => {}
+        Ok(_) => {}
     }
     // Before the source: once it is protected, only the driver may refuse.
     if let Some(name) = view.attributes_class {
         return Some(Step::GetAttributesClass(name.to_owned()));
     }
     Some(match view.source {
-        SourceStatus::Step(step) => Step::Source(step.clone()),
+        Ok(SourceStatus::Step(step)) => Step::Source(step.clone()),
         _ => Step::Plan,
     })
 }
@@ -300,7 +301,7 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     if waits_for_consumer(class) && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);
     }
-    matches!(view.source, SourceStatus::Populator(_)).then_some(Ignored::Populator)
+    matches!(view.source, Ok(SourceStatus::Populator(_))).then_some(Ignored::Populator)
 }
 
 /// Whether volumes of the class are created only after the scheduler has selected a node.

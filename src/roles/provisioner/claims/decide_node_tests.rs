@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn what_is_told_of_a_claim_that_is_ignored_is_told_by_the_daemon_of_its_node() {
-    let populated = World::fresh().with(|w| w.source = SourceStatus::Populator("Sample \"x\"".into()));
+    let populated = World::fresh().with(|w| w.source = Ok(SourceStatus::Populator("Sample \"x\"".into())));
     assert_eq!(populated.next(), Step::Ignore(Ignored::Populator));
     assert_eq!(populated.with(|w| w.whose = Whose::Anothers).next(), Step::Ignore(Ignored::Elsewhere));
     let foreign = json!({ "metadata": { "annotations": { names::ANNOTATION_STORAGE_PROVISIONER: "other.csi" } } });
@@ -19,7 +19,7 @@ fn nothing_is_asked_for_a_claim_that_is_another_nodes_by_now() {
     for (what, world) in [
         ("unseen", World::fresh()),
         ("planned", World::fresh().planned()),
-        ("refused", World::fresh().with(|w| w.source = SourceStatus::Refused(InvalidClaim::NoClass))),
+        ("refused", World::fresh().with(|w| w.source = Err(InvalidClaim::NoClass))),
         ("its name is taken", World::fresh().with(|w| w.volume = NameStatus::Conflict("another's".into()))),
     ] {
         assert_eq!(world.with(elsewhere).next(), Step::Ignore(Ignored::Elsewhere), "{what}");

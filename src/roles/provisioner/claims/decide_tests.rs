@@ -18,7 +18,7 @@ struct World {
     present: bool,
     class: Option<StorageClass>,
     volume: NameStatus,
-    source: SourceStatus,
+    source: Result<SourceStatus, InvalidClaim>,
     attributes_class: Option<&'static str>,
     whose: Whose,
     state: ClaimState,
@@ -107,7 +107,7 @@ impl World {
             present: true,
             class: Some(fixtures::class(json!({}))),
             volume: NameStatus::Free,
-            source: SourceStatus::Stores,
+            source: Ok(SourceStatus::Stores),
             attributes_class: None,
             whose: Whose::Ours,
             attempt: AttemptFacts::default(),
@@ -208,7 +208,7 @@ fn what_is_not_ours_to_provision_is_ignored_and_costs_nothing() {
     assert_eq!(World::fresh().with(|w| w.present = false).next(), Step::Ignore(Ignored::Gone));
     let foreign = World::fresh().with(|w| w.class = Some(fixtures::class(json!({ "provisioner": "other.csi" }))));
     assert_eq!(foreign.next(), Step::Ignore(Ignored::ForeignClass));
-    let populated = World::fresh().with(|w| w.source = SourceStatus::Populator("Sample \"x\"".into()));
+    let populated = World::fresh().with(|w| w.source = Ok(SourceStatus::Populator("Sample \"x\"".into())));
     assert_eq!(populated.next(), Step::Ignore(Ignored::Populator), "47: an unknown data source makes no empty volume");
 }
 
@@ -260,15 +260,15 @@ fn a_class_that_is_not_there_is_told_and_waited_for() {
 #[test]
 fn everything_is_found_out_before_anything_is_written() {
     let step = SourceStep::GetSnapshot;
-    let world = World::fresh().with(|w| w.source = SourceStatus::Step(step.clone()));
+    let world = World::fresh().with(|w| w.source = Ok(SourceStatus::Step(step.clone())));
     assert_eq!(world.next(), Step::Source(step));
     let world = world.with(|w| w.attributes_class = Some("fast"));
     assert_eq!(world.next(), Step::GetAttributesClass("fast".into()), "before the source is protected");
     let grants = SourceStep::ListGrants("far".into());
-    let world = world.with(|w| w.source = SourceStatus::Step(grants.clone()));
+    let world = world.with(|w| w.source = Ok(SourceStatus::Step(grants.clone())));
     assert_eq!(world.next(), Step::Source(grants), "before the class: once it is granted, a populator may serve it");
     let refusal = InvalidClaim::NoClass;
-    let refused = World::fresh().with(|w| w.source = SourceStatus::Refused(refusal.clone()));
+    let refused = World::fresh().with(|w| w.source = Err(refusal.clone()));
     assert_eq!(refused.next(), Step::Refuse(refusal));
     let secret = json!({ "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "s",
         "csi.storage.k8s.io/provisioner-secret-namespace": "ns" } });

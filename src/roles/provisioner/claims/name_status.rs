@@ -3,14 +3,14 @@
 use super::decide::NameStatus;
 use crate::cluster::PersistentVolume;
 use crate::roles::provisioner::claim::{Claim, ClaimKey};
-use crate::roles::provisioner::deletion;
+use crate::roles::provisioner::volume::was_made_by;
 
 /// Whether a PersistentVolume was created for the claim, also if another claim has it now: the claim was bound to its name, and a
 /// provisioner of our driver has created it. A volume populator gives the volume of its own claim to the user's claim, and so do tools
 /// that rename claims. As long as such a PersistentVolume exists, the volume of the claim's request is not lost.
 pub fn was_handed_on(volume: &PersistentVolume, claim: &Claim, driver: &str) -> bool {
     let is_named = claim.volume_name.as_deref() == Some(&*volume.metadata.name);
-    is_named && volume.served_by() == Some(driver) && deletion::policy::was_made_by(volume, driver)
+    is_named && volume.served_by() == Some(driver) && was_made_by(volume, driver)
 }
 
 /// To whom a PersistentVolume belongs. A retained one whose claim was bound to another volume is the claim's own, too: a provisioner of
@@ -23,7 +23,7 @@ pub fn status_of(volume: &PersistentVolume, key: &ClaimKey, driver: &str) -> Nam
         let is_for_it = claim.is_none_or(|claim| {
             key.name.namespace() == Some(claim.namespace.as_str()) && key.name.name() == claim.name
         });
-        is_for_it && deletion::policy::was_made_by(volume, driver)
+        is_for_it && was_made_by(volume, driver)
     };
     let owner = claim.and_then(|claim| claim.uid.as_deref()).filter(|uid| !uid.is_empty());
     match (found, owner) {

@@ -6,9 +6,8 @@ use tokio::time::Instant;
 
 use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, SmolStr, StorageClass};
 
-use super::decide::{
-    AttemptFacts, Ignored, Lookup, NameStatus, Rules, SourceStatus, View, Whose, ignored, is_unwanted,
-};
+use super::context::ClaimsContext;
+use super::decide::{AttemptFacts, Ignored, Lookup, NameStatus, Rules, View, Whose, ignored, is_unwanted};
 use super::error::InvalidClaim;
 use super::memory::{ClaimMemory, namesake};
 use super::name_status::was_handed_on;
@@ -19,9 +18,8 @@ use super::state::ClaimState;
 use super::transition::Change;
 use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::config::ProvisionerSection;
-use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::sources::source::{Source, SourceError, Wanted, normalise};
-use crate::roles::provisioner::sources::status::origin;
+use crate::roles::provisioner::sources::status::{SourceStatus, status};
 
 /// What one decision is made from.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ pub struct Seen {
     /// Whether claims and PersistentVolumes were listed in this term.
     pub listed: bool,
     whose: Whose,
-    origin: SourceStatus,
+    source_status: Result<SourceStatus, InvalidClaim>,
     has_volume: bool,
 }
 
@@ -77,16 +75,16 @@ pub enum Owner {
 #[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
     /// What the attempts share.
-    pub cx: &'a Context,
+    pub cx: &'a ClaimsContext,
     /// The attempt.
     pub progress: &'a Progress,
 }
 
 /// What an attempt knows when it begins. `None`: the claim is gone, and the term has no state of it.
-pub fn begin(cx: &Context, key: &ClaimKey) -> Option<Beginning> {
-    let found = cx.find(key);
+pub fn begin(cx: &ClaimsContext, key: &ClaimKey) -> Option<Beginning> {
+    let found = cx.shared.find(key);
     let remembered = |it: &ClaimMemory| (it.state.clone(), it.is_without_volume);
-    let (state, mut is_without_volume) = cx.claims.memory.read(&key.uid, remembered);
+    let (state, mut is_without_volume) = cx.memory.read(&key.uid, remembered);
     let mut known = match state {
         Some(mut known) => {
             if let Some(found) = found {
@@ -96,15 +94,20 @@ pub fn begin(cx: &Context, key: &ClaimKey) -> Option<Beginning> {
         }
         None => Arc::new(ClaimState::at_first_sight(found?)),
     };
-    let has_heard = |version| cx.stores.volumes.has_heard(version);
-    // From then on the cache says it, also if somebody has deleted the PersistentVolume meanwhile.
+    let has_heard = |version| cx.shared.caches.volumes.has_heard(version);
+    // From then on the cache says it, also if a user has deleted the PersistentVolume meanwhile.
     if known.stored_version().is_some_and(has_heard) {
         let name = known.request().map(|request| ObjectName::cluster(&request.volume_name));
-        is_without_volume |= name.is_none_or(|name| cx.stores.volumes.get(&name).is_none());
+        is_without_volume |= name.is_none_or(|name| cx.shared.caches.volumes.get(&name).is_none());
         Arc::make_mut(&mut known).apply(Change::Seen);
     }
     Arc::make_mut(&mut known).apply(Change::Renewed);
-    Some(Beginning { known, is_without_volume, releases: cx.sources.releases(), at: cx.scope.clock.now() })
+    Some(Beginning {
+        known,
+        is_without_volume,
+        releases: cx.shared.sources.releases(),
+        at: cx.shared.scope.clock.now(),
+    })
 }
 
 impl<'a> Look<'a> {
@@ -116,10 +119,10 @@ impl<'a> Look<'a> {
     /// Reads what the caches hold about the claim.
     pub fn observe(&self, key: &ClaimKey) -> Seen {
         let (cx, known) = (self.cx, self.known());
-        let found = cx.find(key).filter(|_| !self.progress.is_gone);
+        let found = cx.shared.find(key).filter(|_| !self.progress.is_gone);
         let present = found.is_some();
         let claim = found.unwrap_or_else(|| known.claim.clone());
-        let class = cx.class_of(&claim).or_else(|| match &self.progress.class {
+        let class = cx.shared.class(claim.class.as_deref()).or_else(|| match &self.progress.class {
             Lookup::Found(class) => Some(Arc::clone(class)),
             Lookup::NotAsked | Lookup::Missing => None,
         });
@@ -129,11 +132,12 @@ impl<'a> Look<'a> {
             place => place,
         };
         let own = claim.key.name.namespace().unwrap_or_default().to_owned();
-        let source = normalise(&claim.object.spec, &own, cx.section.cross_namespace_sources);
+        let source = normalise(&claim.object.spec, &own, cx.shared.section.cross_namespace_sources);
         // A request that was sent does not change, even if the source has changed since.
-        let origin = if known.is_begun() { SourceStatus::Stores } else { self.origin(&claim, &source, &own) };
+        let source_status =
+            if known.is_begun() { Ok(SourceStatus::Stores) } else { self.source_status(&claim, &source, &own) };
         // A claim that lost its node before our driver's final answer still gets our volume, until another node is selected.
-        let is_ours = cx.deployment.is_ours(&claim) || known.is_begun() && claim.selected_node.is_none();
+        let is_ours = cx.shared.deployment.is_ours(&claim) || known.is_begun() && claim.selected_node.is_none();
         let is_elsewhere = place == NameStatus::OtherNode || present && !is_ours;
         let whose = match is_ours {
             _ if known.is_begun() && is_elsewhere => Whose::GivenAway,
@@ -147,18 +151,18 @@ impl<'a> Look<'a> {
             source,
             owner: self.owner(&claim),
             volume_name: self.volume_name(&claim).ok(),
-            has_volume: named.as_ref().is_some_and(|it| cx.deployment.may_be_here(it)),
-            listed: cx.deletion.is_listed() && cx.sources.relisted.is_done(),
-            is_anothers: cx.deployment.is_anothers(&claim),
-            now: cx.scope.clock.now(),
+            has_volume: named.as_ref().is_some_and(|it| cx.shared.deployment.may_be_here(it)),
+            listed: cx.shared.stores.has_listed_volumes() && cx.shared.stores.claims.is_listed(),
+            is_anothers: cx.shared.deployment.is_anothers(&claim),
+            now: cx.shared.scope.clock.now(),
             beginning: self.progress.beginning.clone(),
-            rules: Arc::clone(&cx.claims.rules),
-            asking: Arc::clone(&cx.claims.asking),
-            section: Arc::clone(&cx.section),
-            watches_snapshots: cx.stores.snapshots.is_known(),
+            rules: Arc::clone(&cx.rules),
+            asking: Arc::clone(&cx.asking),
+            section: Arc::clone(&cx.shared.section),
+            watches_snapshots: cx.shared.caches.snapshots.is_known(),
             claim,
             whose,
-            origin,
+            source_status,
             place,
         }
     }
@@ -169,12 +173,12 @@ impl<'a> Look<'a> {
     /// most likely the one to which the claim was bound just now, so that one is read from the API.
     fn owner(&self, claim: &Claim) -> Owner {
         let Some(volume_id) = self.progress.volume_id() else { return Owner::Nobody };
-        let all = self.cx.volumes_of(volume_id);
+        let all = self.cx.shared.volumes_of(volume_id);
         if let Some(other) = all.iter().find(|volume| self.is_other(claim, volume)) {
             return Owner::Other(other.metadata.name.to_string());
         }
         let Some(bound) = &claim.volume_name else { return Owner::Nobody };
-        if self.cx.stores.volumes.get(&ObjectName::cluster(bound)).is_some() {
+        if self.cx.shared.caches.volumes.get(&ObjectName::cluster(bound)).is_some() {
             return Owner::Nobody;
         }
         match &self.progress.bound {
@@ -197,14 +201,14 @@ impl<'a> Look<'a> {
 
     /// Whether this PersistentVolume, which may not be from the cache, is not the claim's own and has the volume with this id.
     pub(super) fn is_owner(&self, claim: &Claim, volume: &PersistentVolume, volume_id: &str) -> bool {
-        self.is_other(claim, volume) && self.cx.names(volume, volume_id)
+        self.is_other(claim, volume) && self.cx.shared.names(volume, volume_id)
     }
 
     /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.
     fn named_volume(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
         let name = self.volume_name(claim).ok()?;
-        let found = self.cx.stores.volumes.get(&ObjectName::cluster(name))?;
-        (found.served_by() == Some(self.cx.claims.rules.driver.as_str())).then_some(found)
+        let found = self.cx.shared.caches.volumes.get(&ObjectName::cluster(name))?;
+        (found.served_by() == Some(self.cx.rules.driver.as_str())).then_some(found)
     }
 
     /// Whether a request waits for the driver's final answer, and the claim no longer wants the volume.
@@ -214,27 +218,31 @@ impl<'a> Look<'a> {
     }
 
     /// The status of the source. A source is refused at once if the driver lacks a capability that the claim needs.
-    fn origin(&self, claim: &Claim, source: &Result<Source, SourceError>, own: &str) -> SourceStatus {
-        let (cx, found) = (self.cx, &self.progress.found);
+    fn source_status(
+        &self,
+        claim: &Claim,
+        source: &Result<Source, SourceError>,
+        own: &str,
+    ) -> Result<SourceStatus, InvalidClaim> {
+        let cx = self.cx;
         if let Ok(source) = source
-            && let Err(error) = check_capabilities(&cx.claims.asking, &cx.scope.capabilities, &claim.object, source)
+            && !matches!(source, Source::Populator { .. })
         {
-            return match source {
-                Source::Populator { .. } => origin(&Ok(source.clone()), own, &self.wanted(claim), found),
-                _ => SourceStatus::Refused(InvalidClaim::Request(error)),
-            };
+            check_capabilities(&cx.asking, &cx.shared.scope.capabilities, &claim.object, source)
+                .map_err(InvalidClaim::Request)?;
         }
-        origin(source, own, &self.wanted(claim), found)
+        status(source, own, &self.wanted(claim), &self.progress.found).map_err(InvalidClaim::Source)
     }
 
     /// Which PersistentVolume has the name of the claim's volume.
     pub(super) fn place(&self, claim: &Claim) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
-        let held = cx.stores.volumes.get(&ObjectName::cluster(&name));
+        let held = cx.shared.caches.volumes.get(&ObjectName::cluster(&name));
         let place = self.whose(claim, held.as_deref().or(self.progress.seen.as_ref()));
         let is_stored = || {
-            cx.stores
+            cx.shared
+                .caches
                 .volumes
                 .find(BY_CLAIM, &claim.key.uid)
                 .iter()
@@ -257,7 +265,7 @@ impl<'a> Look<'a> {
     /// Another claim whose volume of the same name exists or is requested in this term.
     pub(super) fn namesake(&self, claim: &Claim) -> Option<ClaimKey> {
         let name = self.volume_name(claim).ok()?;
-        namesake(&self.cx.claims.memory, &name, &claim.key.uid)
+        namesake(&self.cx.memory, &name, &claim.key.uid)
     }
 
     /// To whom the PersistentVolume belongs that has the name of the claim's volume.
@@ -265,7 +273,7 @@ impl<'a> Look<'a> {
         let cx = self.cx;
         // A PersistentVolume that was handed on to another claim is the outcome of the request, too.
         let is_begun = self.known().is_creating();
-        let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.claims.rules.driver);
+        let is_handed_on = |volume: &PersistentVolume| was_handed_on(volume, claim, &cx.rules.driver);
         let place = if is_begun && found.is_some_and(is_handed_on) { NameStatus::Ours } else { cx.place(claim, found) };
         match found {
             Some(found) if place == NameStatus::Ours && self.known().is_begun() => self.answer(found),
@@ -275,7 +283,7 @@ impl<'a> Look<'a> {
 
     /// Whether the claim's own PersistentVolume can be the outcome of our driver's answer.
     fn answer(&self, found: &PersistentVolume) -> NameStatus {
-        if !self.cx.deployment.may_be_here(found) {
+        if !self.cx.shared.deployment.may_be_here(found) {
             return NameStatus::OtherNode;
         }
         match self.known().phase() {
@@ -290,24 +298,24 @@ impl<'a> Look<'a> {
     pub(super) fn is_outcome(&self, found: &PersistentVolume, made: &Made) -> bool {
         let is_of_plugin = || {
             let is_in_tree = made.plan.request.plan.in_tree && found.spec.in_tree.is_some();
-            is_in_tree && found.served_by() == Some(&self.cx.claims.rules.driver)
+            is_in_tree && found.served_by() == Some(&self.cx.rules.driver)
         };
-        self.cx.names(found, &made.volume.volume_id) || is_of_plugin()
+        self.cx.shared.names(found, &made.volume.volume_id) || is_of_plugin()
     }
 
     /// The name of the claim's volume: that of the request, or that of the next request.
     pub(super) fn volume_name(&self, claim: &Claim) -> Result<String, RequestError> {
         match self.known().request() {
             Some(request) => Ok(request.volume_name.clone()),
-            None => self.cx.claims.asking.names.volume_name(&claim.key.uid),
+            None => self.cx.asking.names.volume_name(&claim.key.uid),
         }
     }
 
     pub(super) fn wanted<'b>(&'b self, claim: &'b Claim) -> Wanted<'b> {
         Wanted {
             claim: &claim.object,
-            driver: &self.cx.claims.rules.driver,
-            prevent_mode_conversion: self.cx.section.prevent_volume_mode_conversion,
+            driver: &self.cx.rules.driver,
+            prevent_mode_conversion: self.cx.shared.section.prevent_volume_mode_conversion,
         }
     }
 }
@@ -323,7 +331,7 @@ impl Seen {
             volume: &self.place,
             has_volume: self.has_volume,
             listed: self.listed,
-            source: &self.origin,
+            source: &self.source_status,
             attributes_class: wants.filter(|_| progress.attributes_class.is_none()),
             whose: self.whose,
             state: &progress.known,

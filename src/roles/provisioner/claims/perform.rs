@@ -6,16 +6,13 @@ use futures::future::join;
 use tracing::{debug, warn};
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{
-    ApiErrorKind, CsiNode, History, Node, ObjectName, PersistentVolume, PersistentVolumeClaim, StorageClass,
-    VolumeSnapshot,
-};
-use crate::roles::kit::{self, Confirmed, Io, Part, Store, Written};
-use crate::roles::provisioner::context::Context;
+use crate::cluster::{ApiErrorKind, History, ObjectName, PersistentVolume};
+use crate::roles::kit::{self, Confirmed, Io, Part, Written};
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
 use super::answer::{Ended, Happened};
+use super::context::ClaimsContext;
 use super::decide::{Ignored, NameStatus, Step};
 use super::entry::{Entry, latest};
 use super::error::{
@@ -34,20 +31,10 @@ use crate::roles::provisioner::finality::Finality;
 /// If the journal has more requests than this, claims that succeed at once get no Event.
 const BURST: usize = 36;
 
-/// What steps ask the API for.
-#[derive(Debug)]
-pub(super) struct Stores {
-    pub(super) claims: Store<PersistentVolumeClaim>,
-    pub(super) classes: Store<StorageClass>,
-    pub(super) snapshots: Store<VolumeSnapshot>,
-    pub(super) nodes: Option<(Store<Node>, Store<CsiNode>)>,
-}
-
 /// What a step works with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Act<'a, 'io> {
-    pub(super) cx: &'a Context,
-    pub(super) stores: &'a Stores,
+    pub(super) cx: &'a ClaimsContext,
     pub(super) seen: &'a Seen,
     pub(super) progress: &'a Progress,
     pub(super) io: &'a Io<'io, ClaimKey>,
@@ -74,20 +61,23 @@ impl<'a> Act<'a, '_> {
             Step::Refuse(reason) => Ok(self.fail_before_asking(reason.into(), None)),
             Step::Conclude => {
                 // Nothing exists, whatever comes next.
-                cx.claims.journal.remove(self.uid());
+                cx.journal.remove(self.uid());
                 Ok(Change::Concluded.into())
             }
             Step::Found => {
                 let version = self.progress.seen.as_ref().and_then(|seen| seen.metadata.version());
                 Ok(Change::Found { version }.into())
             }
-            Step::Relist => io.wait(join(cx.deletion.list(), cx.relist_claims())).await.map(|_| Happened::Nothing),
+            Step::Relist => io
+                .wait(join(cx.shared.stores.list_volumes(), cx.shared.stores.claims.list()))
+                .await
+                .map(|_| Happened::Nothing),
             Step::ReadClaim => self.read_claim().await,
             Step::Prove => Ok(Change::Proven.into()),
             Step::Drop => Ok(Change::LeftAlone.into()),
             Step::LeaveAlone => {
                 // Its entry stays in the journal, and on the status page, until a person deletes it.
-                if let Some(entries) = &cx.claims.journal.entries {
+                if let Some(entries) = &cx.journal.entries {
                     entries.leave(self.uid());
                 }
                 Ok(Happened::LeftOver)
@@ -96,7 +86,7 @@ impl<'a> Act<'a, '_> {
             Step::ConfirmVolume => self.confirm_volume().await,
             Step::Source(step) => self.source_step(step).await,
             Step::GetClass(name) => {
-                let class = io.look_up(&self.stores.classes, &ObjectName::cluster(name), READ_CLASS).await?;
+                let class = io.look_up(&self.cx.shared.stores.classes, &ObjectName::cluster(name), READ_CLASS).await?;
                 Ok(Happened::Class(class.map(Box::new)))
             }
             Step::GetAttributesClass(name) => {
@@ -115,9 +105,11 @@ impl<'a> Act<'a, '_> {
                 recorded => recorded.map(|()| Happened::DoubtRecorded),
             },
             Step::Begin => Ok(self.begin()),
-            Step::TakeTurn(snapshot) => io.wait(cx.scope.snapshot_locks.shared(&snapshot)).await.map(Happened::Turn),
+            Step::TakeTurn(snapshot) => {
+                io.wait(cx.shared.scope.snapshot_locks.shared(&snapshot)).await.map(Happened::Turn)
+            }
             Step::Create => self.create().await,
-            Step::ListVolumes(_) => io.wait(cx.stores.volumes.relisted()).await.map(|()| Happened::Listed),
+            Step::ListVolumes(_) => io.wait(cx.shared.caches.volumes.relisted()).await.map(|()| Happened::Listed),
             Step::ReadBound(name, volume_id) => {
                 let found: Option<PersistentVolume> = io.get(&ObjectName::cluster(&name), CONFIRM).await?;
                 let is_owner = |found| self.look().is_owner(&self.seen.claim, found, &volume_id);
@@ -133,7 +125,7 @@ impl<'a> Act<'a, '_> {
             Step::ReadAgain => match &self.progress.refused {
                 Some((_, error)) => {
                     let claim = self.seen.claim.object.as_ref();
-                    Err(io.unless_newer(&self.stores.claims, claim, error.clone()).await)
+                    Err(io.unless_newer(&self.cx.shared.stores.claims, claim, error.clone()).await)
                 }
                 None => Ok(Happened::Nothing),
             },
@@ -143,8 +135,8 @@ impl<'a> Act<'a, '_> {
     /// The PersistentVolume exists.
     fn settle(&self) -> Happened {
         let (cx, claim) = (self.cx, &self.seen.claim);
-        cx.sources_may_be_free(claim);
-        let is_burst = cx.claims.journal.requests() > BURST;
+        cx.shared.sources_may_be_free(claim);
+        let is_burst = cx.journal.requests() > BURST;
         let is_shown = claim.volume_name.is_some()
             || (self.progress.seen.is_none() && self.look().place(claim) == NameStatus::Ours);
         self.end(Ended::Provisioned { is_shown, is_burst })
@@ -153,25 +145,25 @@ impl<'a> Act<'a, '_> {
     /// There is nothing to do for the claim.
     fn ignore(&self, why: Ignored) -> Happened {
         debug!(?why, "ignored");
-        self.cx.sources_may_be_free(&self.progress.known.claim);
+        self.cx.shared.sources_may_be_free(&self.progress.known.claim);
         self.end(Ended::Ignored(why))
     }
 
     fn end(&self, end: Ended) -> Happened {
-        self.cx.claims.journal.remove(self.uid());
-        self.cx.deployment.forget(&self.seen.claim.key);
+        self.cx.journal.remove(self.uid());
+        self.cx.shared.deployment.forget(&self.seen.claim.key);
         Happened::Ended(end)
     }
 
     /// The attempt has failed. The journal keeps the entry only while a volume may exist that no PersistentVolume names (J2).
     fn note_failure(&self) -> Happened {
         if !self.progress.known.is_begun() {
-            self.cx.claims.journal.remove(self.uid());
+            self.cx.journal.remove(self.uid());
         }
         let told = self.progress.failed.as_ref().and_then(|error| {
             let told = report::failure(self.seen, self.progress, error)?;
             if error.is_of_the_driver() {
-                self.cx.capacity.invalidate(report::class(self.seen, &self.progress.known));
+                self.cx.shared.capacity.invalidate(report::class(self.seen, &self.progress.known));
             }
             Some(told)
         });
@@ -189,14 +181,14 @@ impl<'a> Act<'a, '_> {
     }
 
     async fn read_claim(&self) -> Result<Happened, Stop> {
-        let read = self.io.confirm(&self.stores.claims, self.seen.claim.object.as_ref()).await;
+        let read = self.io.confirm(&self.cx.shared.stores.claims, self.seen.claim.object.as_ref()).await;
         let gone = read.map_err(|stop| renamed(stop, READ_CLAIM))? != Confirmed::Yes;
         Ok(Happened::ClaimRead { gone })
     }
 
     /// Records the request in the journal, and waits until the API has confirmed it.
     async fn record(&self) -> Result<(), Stop> {
-        let (Some(entries), Some(entry)) = (&self.cx.claims.journal.entries, Entry::of(&self.progress.known)) else {
+        let (Some(entries), Some(entry)) = (&self.cx.journal.entries, Entry::of(&self.progress.known)) else {
             return Ok(());
         };
         Ok(self.io.record(entries.record(self.uid(), &entry)).await?.map_err(|error| RECORD.failed(error))?)
@@ -206,17 +198,17 @@ impl<'a> Act<'a, '_> {
     async fn read_history(&self) -> Result<Evidence, Stop> {
         let (cx, known) = (self.cx, &self.progress.known);
         let (Some(request), Some(since)) = (known.request(), known.since()) else { return Ok(Evidence::Unknown) };
-        let recorded = cx.claims.journal.entries.as_ref().and_then(|journal| journal.since(self.uid()));
+        let recorded = cx.journal.entries.as_ref().and_then(|journal| journal.since(self.uid()));
         let recorded = recorded.unwrap_or_default();
         let since = latest([since, &recorded]);
         // What this term has sent itself may have landed after an older answer.
         let not_before = known.has_answer().then_some(self.progress.beginning.at);
-        let reading = cx.claims.histories.since(&cx.scope, &cx.claims.memory, since, not_before);
+        let reading = cx.histories.since(&cx.shared.scope, &cx.memory, since, not_before);
         let history = self.io.wait(Box::pin(reading)).await??.map_err(|error| HISTORY.failed(error))?;
         let History::Whole(changed) = history.as_ref() else { return Ok(Evidence::Unknown) };
         let seen = changed.get(&request.volume_name).into_iter().flat_map(BTreeMap::values);
         // On a node, the PersistentVolume of that name may be another node's, also where it is gone by now.
-        let here = seen.filter(|it| cx.deployment.may_be_here(it)).map(|it| cx.deployment.is_here(it));
+        let here = seen.filter(|it| cx.shared.deployment.may_be_here(it)).map(|it| cx.shared.deployment.is_here(it));
         Ok(match here.max() {
             None => Evidence::NeverStored,
             Some(true) => Evidence::Stored,
@@ -245,7 +237,7 @@ impl<'a> Act<'a, '_> {
             return Ok(Happened::Secret(kept.clone()));
         }
         let is_over = self.look().is_over(&self.seen.claim, self.seen.present);
-        if !is_missing || !self.cx.section.delete_without_secret || !(known.has_answer() || is_over) {
+        if !is_missing || !self.cx.shared.section.delete_without_secret || !(known.has_answer() || is_over) {
             return Err(error.into());
         }
         warn!(error = error.message(), "deleting without the secret");
@@ -258,8 +250,8 @@ impl<'a> Act<'a, '_> {
         let (claim, nodes) = (self.seen.claim.object.as_ref(), NODES);
         let change = MetaChange { remove_annotations: &nodes, ..MetaChange::default() };
         let Some(patch) = patch::change_meta(&claim.metadata, &change) else { return Ok(Happened::Nothing) };
-        match self.io.write(&self.stores.claims, claim, (Part::Object, &patch), RESCHEDULE).await {
-            Ok(Written::NotFound(error)) if self.cx.find(&self.seen.claim.key).is_some() => {
+        match self.io.write(&self.cx.shared.stores.claims, claim, (Part::Object, &patch), RESCHEDULE).await {
+            Ok(Written::NotFound(error)) if self.cx.shared.find(&self.seen.claim.key).is_some() => {
                 Err(Stop::Behind(error.into()))
             }
             Ok(_) => Ok(Happened::Nothing),

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::freshness::CATCH_UP;
-use crate::roles::kit::{Controllers, End, Io, Memory, Reconcile, Run, Start, Store, Telling, TermScope};
-use crate::roles::provisioner::context::Context;
+use crate::roles::kit::{End, Io, Memory, Reconcile, Run, Start, Telling, TermScope};
+use crate::roles::provisioner::sources::status::SourceStep;
 
 use super::answer::Answer;
-use super::decide::{NameStatus, SourceStep, Step};
+use super::context::ClaimsContext;
+use super::decide::{NameStatus, Step};
 use super::error::{AttemptError, ClaimReason, Stop};
 use super::memory::ClaimMemory;
 use super::observe::{Look, Seen, begin};
-use super::perform::{Act, Stores};
+use super::perform::Act;
 use super::phase::Phase;
 use super::progress::{self, Progress};
 use super::{policy, report, source};
@@ -21,22 +22,7 @@ use crate::roles::provisioner::claim::ClaimKey;
 
 /// The reconciler of the queue of claims.
 #[derive(Debug)]
-pub(in crate::roles::provisioner) struct Claims {
-    cx: Arc<Context>,
-    stores: Stores,
-}
-
-impl Claims {
-    /// For one term.
-    pub(in crate::roles::provisioner) fn of(cx: &Arc<Context>, controllers: &mut Controllers) -> Self {
-        let caches = &cx.stores;
-        let (claims, snapshots) = (Store::of(&caches.claims), Store::of(&caches.snapshots));
-        controllers.follow(&claims);
-        controllers.follow(&snapshots);
-        let nodes = caches.nodes.as_ref().map(|(nodes, csi_nodes)| (Store::of(nodes), Store::of(csi_nodes)));
-        Self { stores: Stores { claims, classes: Store::of(&caches.classes), snapshots, nodes }, cx: Arc::clone(cx) }
-    }
-}
+pub(in crate::roles::provisioner) struct Claims(pub(in crate::roles::provisioner) Arc<ClaimsContext>);
 
 impl Reconcile for Claims {
     type Key = ClaimKey;
@@ -48,25 +34,25 @@ impl Reconcile for Claims {
     type Reason = ClaimReason;
 
     fn scope(&self) -> &TermScope {
-        &self.cx.scope
+        &self.0.shared.scope
     }
 
     fn memory(&self) -> &Memory<ClaimMemory> {
-        &self.cx.claims.memory
+        &self.0.memory
     }
 
     /// The work on a claim that is gone ends only with the driver's final answer.
     fn is_there(&self, key: &ClaimKey, uid: &str) -> bool {
-        self.cx.find(key).is_some() || self.cx.claims.memory.read(uid, |it| it.state.is_some())
+        self.0.shared.find(key).is_some() || self.0.memory.read(uid, |it| it.state.is_some())
     }
 
     fn view(&self, key: &ClaimKey) -> Option<Seen> {
-        let progress = Progress::new(begin(&self.cx, key)?);
+        let progress = Progress::new(begin(&self.0, key)?);
         self.view_within(key, &progress)
     }
 
     fn view_within(&self, key: &ClaimKey, progress: &Progress) -> Option<Seen> {
-        Some(Look { cx: &self.cx, progress }.observe(key))
+        Some(Look { cx: &self.0, progress }.observe(key))
     }
 
     fn uid(seen: &Seen) -> &str {
@@ -113,7 +99,7 @@ impl Reconcile for Claims {
         progress: &Progress,
         io: &Io<'_, ClaimKey>,
     ) -> Result<Answer, Stop> {
-        let act = Act { cx: &self.cx, stores: &self.stores, seen, progress, io };
+        let act = Act { cx: &self.0, seen, progress, io };
         let happened = match act.perform(step).await {
             // The API has stored the PersistentVolume, although its answer was an error or was lost.
             Err(Stop::Failed(_))

@@ -10,9 +10,9 @@ use crate::roles::kit::{Part, Store, Written};
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::sources::protection::SourceKey;
 use crate::roles::provisioner::sources::source::Source;
+use crate::roles::provisioner::sources::status::SourceStep;
 
 use super::answer::{Happened, SourceRead};
-use super::decide::SourceStep;
 use super::error::{PROTECT_SOURCE, READ_SOURCE, Stop};
 use super::memory::ClaimMemory;
 use super::observe::Seen;
@@ -37,7 +37,7 @@ fn is_strange(seen: &Seen, source: &SourceKey) -> bool {
 impl Act<'_, '_> {
     /// One request about the content source.
     pub(super) async fn source_step(&self, step: SourceStep) -> Result<Happened, Stop> {
-        let scope = &self.cx.scope;
+        let scope = &self.cx.shared.scope;
         let read = match (step, &self.seen.source) {
             (SourceStep::ListGrants(namespace), _) => {
                 let list = async |api: Api| api.list::<ReferenceGrant>(Some(&namespace), None).await;
@@ -73,26 +73,27 @@ impl Act<'_, '_> {
         if let Some(class) = &seen.class {
             // From here on only the driver may refuse: an invalid claim must not keep the finalizer on a source.
             let attributes_class = self.progress.attributes_class.as_ref();
-            let (claim, rules) = (&seen.claim.object, &cx.claims.asking);
+            let (claim, rules) = (&seen.claim.object, &cx.asking);
             let input = RequestInput { claim, class, rules, source: None, requirement: None, attributes_class };
             if let Err(error) = build(&input) {
                 return Ok(self.fail_before_asking(error.into(), None));
             }
         }
         let Some(source) = source(seen) else { return Ok(SourceRead::Protected.into()) };
-        let lock = self.io.wait(cx.sources.locks.acquire(&source)).await?;
+        let lock = self.io.wait(cx.shared.sources.locks.acquire(&source)).await?;
         // The attempt may have read the source before another one removed the finalizer, which had not counted this claim yet.
-        let is_old = is_strange(seen, &source) || cx.sources.releases() != self.progress.beginning.releases;
+        let is_old = is_strange(seen, &source) || cx.shared.sources.releases() != self.progress.beginning.releases;
         Ok(SourceRead::Locked { lock, is_old }.into())
     }
 
     async fn protect_source(&self) -> Result<Happened, Stop> {
-        let (stores, caches, found) = (self.stores, &self.cx.stores, &self.progress.found);
+        let (shared, found) = (&self.cx.shared, &self.progress.found);
+        let (stores, caches) = (&shared.stores, &shared.caches);
         if let Some(Some(snapshot)) = &found.snapshot {
             let (store, finalizer) = (&stores.snapshots, names::FINALIZER_SNAPSHOT_SOURCE);
             return match self.protect(store, &caches.snapshots, snapshot, finalizer).await {
                 // A snapshot that the daemon may not change is restored without its finalizer, and an Event says so (spec 2.5, step 15).
-                // If somebody deletes the snapshot meanwhile, the driver decides. A claim that is to be cloned has no such exception.
+                // If a user deletes the snapshot meanwhile, the driver decides. A claim that is to be cloned has no such exception.
                 Err(Stop::Failed(error))
                     if error.is_of(PROTECT_SOURCE)
                         && error.api().is_some_and(|it| it.kind() == ApiErrorKind::Forbidden) =>

@@ -5,6 +5,7 @@ use crate::cluster::StorageClass;
 use super::error::InvalidClaim;
 use super::state::ClaimState;
 use crate::roles::provisioner::claim::Claim;
+use crate::roles::provisioner::sources::status::SourceStatus;
 
 /// What the API's history says of a request whose PersistentVolume may have been stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +44,8 @@ pub struct View<'a> {
     pub has_volume: bool,
     /// Whether claims and PersistentVolumes were listed in this term.
     pub listed: bool,
-    /// The status of its data source.
-    pub source: &'a SourceStatus,
+    /// The status of its data source, or why the source cannot be used now.
+    pub source: &'a Result<SourceStatus, InvalidClaim>,
     /// The `VolumeAttributesClass` that it names, if that was not read yet.
     pub attributes_class: Option<&'a str>,
     /// Which node's daemon serves the claim.
@@ -79,38 +80,6 @@ pub enum NameStatus {
     OtherNode,
     /// Another one, described for users.
     Conflict(String),
-}
-
-/// The status of the claim's data source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SourceStatus {
-    /// The claim has no source, or the source is read and protected.
-    Stores,
-    /// An object of the source must be read or written first.
-    Step(SourceStep),
-    /// A volume populator creates and fills the volume.
-    Populator(String),
-    /// The source cannot be used now.
-    Refused(InvalidClaim),
-}
-
-/// One request that a data source needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SourceStep {
-    /// List the grants of a namespace.
-    ListGrants(String),
-    /// Read the snapshot.
-    GetSnapshot,
-    /// Read the content behind the snapshot.
-    GetContent(String),
-    /// Read the source claim.
-    GetClaim,
-    /// Read the volume behind the source claim.
-    GetVolume(String),
-    /// Lock the source: its finalizer is about to be added.
-    Lock,
-    /// Add the protection finalizer to the source.
-    Protect,
 }
 
 /// An object that a cache does not have, as the API itself has it.

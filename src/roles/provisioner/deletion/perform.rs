@@ -10,9 +10,9 @@ use crate::cluster::{PersistentVolume, SecretRef};
 use crate::process::ErrorChain;
 use crate::proto::DeleteVolumeRequest;
 use crate::roles::kit::{Confirmed, Io, Op, Part, Secret};
-use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::DeletionSecret;
 
+use super::context::DeletionContext;
 use super::error::{DeleteReason, FORGET, PROTECT, RELEASE, REMOVE, secret_failed};
 use super::policy::{LONG_IN_QUEUE, Step, View};
 use super::progress::{Answer, Progress};
@@ -25,13 +25,13 @@ pub(super) type Verbs<'a> = Io<'a, String>;
 
 /// Does one step.
 pub(super) async fn perform(
-    cx: &Context,
+    cx: &DeletionContext,
     step: Step,
     view: &View,
     progress: &Progress,
     io: &Verbs<'_>,
 ) -> Result<Answer, Stop> {
-    let (volumes, volume) = (&cx.deletion.volumes, view.volume.as_ref());
+    let (volumes, volume) = (&cx.shared.stores.volumes, view.volume.as_ref());
     match step {
         Step::Protect => {
             let patch = patch::add_finalizer(&volume.metadata, view.rules.finalizer, &BTreeMap::new());
@@ -44,7 +44,7 @@ pub(super) async fn perform(
             debug!(attachments = waiting.attachments, "waits until it is detached");
             Ok(Answer::Waits(waiting))
         }
-        Step::List => io.wait(cx.deletion.list()).await.map(|()| Answer::Listed),
+        Step::List => io.wait(cx.shared.stores.list_volumes()).await.map(|()| Answer::Listed),
         Step::CatchUp => io.catch_up(volumes, volume).await.map(|()| Answer::Listed),
         Step::Confirm => match io.confirm(volumes, volume).await? {
             Confirmed::Yes => Ok(Answer::Confirmed),
@@ -53,7 +53,7 @@ pub(super) async fn perform(
         Step::ReadSecret(place) => read_secret(cx, place, view, io).await,
         Step::Delete(handle) => delete(handle, view, progress, io).await,
         Step::Forget => {
-            io.wait(cx.forgotten(volume)).await?.map_err(|error| FORGET.failed(error))?;
+            io.wait(cx.journal.forgotten(volume)).await?.map_err(|error| FORGET.failed(error))?;
             Ok(Answer::Nothing)
         }
         // Only if it still is the object whose volume was deleted.
@@ -64,9 +64,9 @@ pub(super) async fn perform(
 }
 
 /// Reads the secret. `deleteWithoutSecret` covers only a secret that is missing or not text: a volume must not lose its secret to an
-/// API that is slow for a moment, nor to a right that somebody has taken away. A secret that may not be read may exist.
-async fn read_secret(cx: &Context, place: SecretRef, view: &View, io: &Verbs<'_>) -> Result<Answer, Stop> {
-    let begun = cx.scope.clock.now();
+/// API that is slow for a moment, nor to a right that an administrator has taken away. A secret that may not be read may exist.
+async fn read_secret(cx: &DeletionContext, place: SecretRef, view: &View, io: &Verbs<'_>) -> Result<Answer, Stop> {
+    let begun = cx.shared.scope.clock.now();
     let secret = match io.secret(&place).await? {
         Err(failure) if view.rules.without_secret && failure.is_missing() => {
             warn!(error = %ErrorChain(&failure), "deleting without the secret");
@@ -74,7 +74,7 @@ async fn read_secret(cx: &Context, place: SecretRef, view: &View, io: &Verbs<'_>
         }
         read => read.map_err(secret_failed)?,
     };
-    let waited = cx.scope.clock.now().saturating_duration_since(begun) >= LONG_IN_QUEUE;
+    let waited = cx.shared.scope.clock.now().saturating_duration_since(begun) >= LONG_IN_QUEUE;
     Ok(Answer::SecretRead { place, secret, waited })
 }
 
@@ -95,9 +95,15 @@ async fn delete(handle: String, view: &View, progress: &Progress, io: &Verbs<'_>
     Ok(Answer::Deleted)
 }
 
-async fn write(cx: &Context, view: &View, patch: Option<Patch>, op: Op, io: &Verbs<'_>) -> Result<Answer, Stop> {
+async fn write(
+    cx: &DeletionContext,
+    view: &View,
+    patch: Option<Patch>,
+    op: Op,
+    io: &Verbs<'_>,
+) -> Result<Answer, Stop> {
     let Some(patch) = patch else { return Ok(Answer::Nothing) };
-    io.write(&cx.deletion.volumes, view.volume.as_ref(), (Part::Object, &patch), op)
+    io.write(&cx.shared.stores.volumes, view.volume.as_ref(), (Part::Object, &patch), op)
         .await
         .map(|written| Answer::of(&written))
 }

@@ -17,10 +17,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use crate::cluster::{InTree, PersistentVolume, SecretRef};
+use crate::cluster::{PersistentVolume, SecretRef};
 use crate::roles::kit::drive::Next;
-use crate::roles::provisioner::names;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError};
+use crate::roles::provisioner::volume::{is_delete, is_ours, is_released};
 use crate::translation::{NotServed, csi_form};
 
 use super::error::DeleteReason;
@@ -49,7 +49,7 @@ pub struct Rules {
     /// The capability without which the driver deletes no volumes, if it lacks it.
     pub lacks: Option<&'static str>,
     /// Whether volumes get the finalizer, so that one whose object is deleted before its claim is deleted, too. Otherwise those that
-    /// have it lose it, and nothing is deleted of which the object is being deleted already (spec 3.2).
+    /// have it lose it, and a volume whose object is being deleted already is kept (spec 3.2).
     pub honors_policy: bool,
     /// Whether a volume is deleted without its secret, if there is none any more.
     pub without_secret: bool,
@@ -69,7 +69,7 @@ pub struct View {
     pub handle: Result<String, DeleteReason>,
     /// How many attachments name the volume, through any object with its handle.
     pub attachments: usize,
-    /// Another object with the same handle that is not to be deleted itself: [`keeps`].
+    /// Another object with the same handle that is not to be deleted itself: [`keeps`](crate::roles::provisioner::volume::keeps).
     pub kept_by: Option<Keeper>,
     /// Whether this node's driver can reach the volume, with one daemon per node.
     pub is_here: bool,
@@ -200,7 +200,7 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
     Next::Do(delete(view, progress, handle))
 }
 
-/// The next step to delete a volume that is to be deleted, and that nobody has attached.
+/// The next step to delete a volume that is to be deleted, and is attached nowhere.
 fn delete(view: &View, progress: &Progress, handle: &str) -> Step {
     if !view.is_listed {
         return Step::List;
@@ -247,25 +247,6 @@ pub fn handle_of(volume: &PersistentVolume, driver: &str) -> Result<String, Dele
     form.csi.as_ref().map(|csi| csi.volume_handle.clone()).ok_or(DeleteReason::NotCsi)
 }
 
-/// Whether this daemon looks after the volume (spec 3.1): by its provisioner, or else by its source.
-pub fn is_ours(volume: &PersistentVolume, driver: &str) -> bool {
-    let source = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
-    let is_of_source = provisioned_by(volume).is_none() && source == Some(driver);
-    is_of_source || was_made_by(volume, driver) || volume.migrated_to() == Some(driver)
-}
-
-/// Whether the volume's provisioner is our driver, or the in-tree plugin that our driver has taken over: the plugin has
-/// created the volume, or we have, for a class of the plugin (migration spec 10).
-pub fn was_made_by(volume: &PersistentVolume, driver: &str) -> bool {
-    let plugin = InTree::of_driver(driver).map(InTree::plugin);
-    provisioned_by(volume).is_some_and(|by| by == driver || plugin == Some(by))
-}
-
-/// The provisioner that created the volume, if the object names one.
-pub fn provisioned_by(volume: &PersistentVolume) -> Option<&str> {
-    volume.metadata.annotation(names::ANNOTATION_PROVISIONED_BY)
-}
-
 /// Whether the volume has our finalizer.
 pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
     volume.metadata.has_finalizer(rules.finalizer)
@@ -274,23 +255,6 @@ pub fn is_protected(volume: &PersistentVolume, rules: &Rules) -> bool {
 /// Whether the volume's finalizer stays on it.
 pub fn keeps_finalizer(volume: &PersistentVolume, rules: &Rules) -> bool {
     rules.honors_policy && is_delete(volume)
-}
-
-/// Whether an object stands for data that somebody uses or wants to keep. Two objects of one volume that are both
-/// released and to be deleted need not wait for each other: the second deletion finds no volume, which is success in
-/// CSI.
-pub fn keeps(volume: &PersistentVolume) -> bool {
-    !(is_released(volume) && is_delete(volume))
-}
-
-/// Whether the volume is deleted with its claim.
-pub fn is_delete(volume: &PersistentVolume) -> bool {
-    volume.spec.reclaim_policy.as_deref() == Some("Delete")
-}
-
-/// Whether its claim is gone.
-pub fn is_released(volume: &PersistentVolume) -> bool {
-    volume.phase.as_deref() == Some("Released")
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use super::*;
 use crate::process::Clock;
 use crate::roles::kit::Secret;
 use crate::roles::provisioner::fixtures::{DRIVER, merged};
+use crate::roles::provisioner::names;
+use crate::roles::provisioner::volume::keeps;
 
 const FIN: &str = names::FINALIZER_PROVISIONER;
 

@@ -6,18 +6,19 @@ use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::{End, Memory, Reconcile, Run, Start, Telling, TermScope};
 use crate::roles::provisioner::class::csi_class;
-use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, for_deletion};
 
+use super::context::DeletionContext;
 use super::error::DeleteReason;
 use super::perform::{Stop, Verbs, perform};
-use super::policy::{Keeper, Past, Step, View, handle_of, keeps, next_step};
+use super::policy::{Keeper, Past, Step, View, handle_of, next_step};
 use super::progress::{self, Answer, Progress};
 use super::report;
+use crate::roles::provisioner::volume::{self, keeps};
 
 /// The reconciler of the queue of volumes.
 #[derive(Debug)]
-pub(in crate::roles::provisioner) struct Deletions(pub(in crate::roles::provisioner) Arc<Context>);
+pub(in crate::roles::provisioner) struct Deletions(pub(in crate::roles::provisioner) Arc<DeletionContext>);
 
 impl Reconcile for Deletions {
     type Key = String;
@@ -29,37 +30,37 @@ impl Reconcile for Deletions {
     type Reason = DeleteReason;
 
     fn scope(&self) -> &TermScope {
-        &self.0.scope
+        &self.0.shared.scope
     }
 
     fn memory(&self) -> &Memory<progress::Memory> {
-        &self.0.deletion.memory
+        &self.0.memory
     }
 
     fn is_there(&self, name: &String, uid: &str) -> bool {
-        self.0.deletion.volumes.has(name, uid)
+        self.0.shared.stores.volumes.has(name, uid)
     }
 
     fn view(&self, name: &String) -> Option<View> {
-        let (cx, of) = (&self.0, &self.0.deletion);
-        let volume = of.volumes.get(&ObjectName::cluster(name))?;
-        let (handle, twins) = (handle_of(&volume, &of.rules.driver), cx.same_handle(&volume));
-        let known = of.memory.read(&volume.metadata.uid, Clone::clone);
-        let wall = cx.scope.clock.wall();
+        let (cx, shared) = (&self.0, &self.0.shared);
+        let volume = shared.stores.volumes.get(&ObjectName::cluster(name))?;
+        let (handle, twins) = (handle_of(&volume, &cx.rules.driver), shared.same_handle(&volume));
+        let known = cx.memory.read(&volume.metadata.uid, Clone::clone);
+        let wall = shared.scope.clock.wall();
         Some(View {
-            rules: Arc::clone(&of.rules),
+            rules: Arc::clone(&cx.rules),
             attachments: self.attachments(name, &twins),
             kept_by: twins.iter().find(|twin| keeps(twin)).map(|twin| self.keeper(twin, &handle)),
             handle,
-            is_here: cx.deployment.is_here(&volume),
-            is_listed: of.is_listed(),
-            is_ahead: of.volumes.is_ahead(&volume),
-            is_forgotten: cx.is_forgotten(&volume),
+            is_here: shared.deployment.is_here(&volume),
+            is_listed: shared.stores.has_listed_volumes(),
+            is_ahead: shared.stores.volumes.is_ahead(&volume),
+            is_forgotten: cx.journal.has_forgotten(&volume),
             secret: self.secret_of(&volume),
             is_deleted: known.is_deleted,
             has_waited: known.waits.is_some(),
             phase_age: volume.phase_since.map(|since| wall.duration_since(since.timestamp())),
-            now: cx.scope.clock.now(),
+            now: shared.scope.clock.now(),
             volume,
         })
     }
@@ -125,25 +126,23 @@ impl Reconcile for Deletions {
 impl Deletions {
     /// How many attachments name the driver's volume, through any object with its handle.
     fn attachments(&self, name: &str, twins: &[Arc<PersistentVolume>]) -> usize {
-        let of = |name: &str| self.0.deletion.attachments.find(BY_VOLUME, name).len();
+        let of = |name: &str| self.0.shared.stores.attachments.find(BY_VOLUME, name).len();
         of(name) + twins.iter().map(|twin| of(&twin.metadata.name)).sum::<usize>()
     }
 
     fn keeper(&self, twin: &PersistentVolume, handle: &Result<String, DeleteReason>) -> Keeper {
-        let spelled = self.0.handle_of(twin).filter(|spelled| Ok(spelled) != handle.as_ref());
+        let spelled = volume::handle_of(twin, &self.0.rules.driver).filter(|spelled| Ok(spelled) != handle.as_ref());
         Keeper { name: twin.metadata.name.to_string(), spelled }
     }
 
     /// Where the secret for the deletion is.
     fn secret_of(&self, volume: &PersistentVolume) -> Result<DeletionSecret, SecretError> {
-        let cx = &self.0;
-        let class = volume.spec.storage_class_name.as_deref();
-        let class = class.and_then(|class| cx.stores.classes.get(&ObjectName::cluster(class)));
+        let (shared, driver) = (&self.0.shared, &self.0.rules.driver);
+        let class = shared.class(volume.spec.storage_class_name.as_deref());
         // A class of another provisioner, or one without a CSI form, names no secret.
-        let class = class.as_deref().and_then(|class| csi_class(class, &cx.claims.rules.driver).ok());
-        let (parameters, allowed) =
-            (class.as_deref().map(|class| &class.parameters), &cx.section.deletion_secret_namespaces);
-        for_deletion(volume, parameters, allowed, &cx.claims.rules.driver)
+        let class = class.as_deref().and_then(|class| csi_class(class, driver).ok());
+        let parameters = class.as_deref().map(|class| &class.parameters);
+        for_deletion(volume, parameters, &shared.section.deletion_secret_namespaces, driver)
     }
 }
 

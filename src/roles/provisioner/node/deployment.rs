@@ -79,7 +79,7 @@ pub struct LocalNode {
     competes: bool,
     manners: Manners,
     /// What the term remembers of claims.
-    pub(super) races: Memory<Race>,
+    pub races: Memory<Race>,
     origin: Instant,
     rng: Rng,
 }
@@ -124,17 +124,17 @@ impl LocalNode {
     }
 
     /// Whether this daemon takes claims that no node was selected for.
-    pub(super) fn competes(&self) -> bool {
+    pub fn competes(&self) -> bool {
         self.competes
     }
 
     /// Time, from any fixed moment.
-    pub(super) fn since(&self, now: Instant) -> Duration {
+    pub fn since(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.origin)
     }
 
     /// The contention after the wait before the next look at the claim has begun.
-    pub(super) fn begun(&self, race: &Race, claim: &Claim, now: Instant) -> Race {
+    pub fn begun(&self, race: &Race, claim: &Claim, now: Instant) -> Race {
         let mut race = race.clone();
         let selected = claim.selected_node.as_deref();
         race.begin(&claim.key, selected, &self.manners, self.since(now), self.rng.fraction());
@@ -142,7 +142,7 @@ impl LocalNode {
     }
 
     /// The contention after the driver had no room for the claim here.
-    pub(super) fn without_room(&self, race: &Race, now: Instant) -> Race {
+    pub fn without_room(&self, race: &Race, now: Instant) -> Race {
         let mut race = race.clone();
         race.no_room(&self.manners, self.since(now));
         race

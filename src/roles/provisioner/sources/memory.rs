@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::process::Clock;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::KeyedLock;
-use crate::roles::kit::freshness::ListedOnce;
 
 use super::protection::SourceKey;
 
@@ -14,8 +13,6 @@ use super::protection::SourceKey;
 pub struct SourceMemory {
     /// A source is locked while its finalizer is added or removed. So an attempt that removes it has counted all users.
     pub locks: KeyedLock<SourceKey>,
-    /// Whether claims were listed since the term began.
-    pub relisted: ListedOnce,
     /// How many attempts to remove a finalizer have ended.
     releases: AtomicU64,
     /// The sources that may have lost their last user.
@@ -25,7 +22,7 @@ pub struct SourceMemory {
 impl SourceMemory {
     /// An empty memory. Sources that may be unused are added to the queue `free`.
     pub fn new(clock: Clock, free: WorkQueue<SourceKey>) -> Self {
-        Self { locks: KeyedLock::new(clock), relisted: ListedOnce::default(), releases: AtomicU64::new(0), free }
+        Self { locks: KeyedLock::new(clock), releases: AtomicU64::new(0), free }
     }
 
     /// An attempt to remove a source's finalizer has ended, while the source is locked.

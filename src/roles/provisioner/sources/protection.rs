@@ -9,10 +9,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::names::FINALIZER_CLONING;
 use crate::cluster::{DataSource, ObjectName, PersistentVolumeClaim, SmolStr};
 
 use super::source::{SNAPSHOT_GROUP, Source};
 use crate::roles::provisioner::claim::{Owner, owner_of};
+use crate::roles::provisioner::names::FINALIZER_SNAPSHOT_SOURCE;
 
 /// The kinds of sources that we protect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,12 +44,18 @@ impl SourceKind {
             Self::Snapshot => "VolumeSnapshot",
         }
     }
-}
 
-impl SourceKind {
     /// Its API group, if it is not the core group.
     pub fn group(self) -> Option<&'static str> {
         (self == Self::Snapshot).then_some(SNAPSHOT_GROUP)
+    }
+
+    /// The finalizer that protects a source of this kind.
+    pub fn finalizer(self) -> &'static str {
+        match self {
+            Self::Claim => FINALIZER_CLONING,
+            Self::Snapshot => FINALIZER_SNAPSHOT_SOURCE,
+        }
     }
 }
 

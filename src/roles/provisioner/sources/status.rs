@@ -10,8 +10,36 @@ use crate::csi::VolumeLock;
 use super::source::{
     ContentSource, Source, SourceError, Wanted, bound_content, check_clone, check_grants, check_snapshot, kind_of_group,
 };
-use crate::roles::provisioner::claims::decide::{SourceStatus, SourceStep};
-use crate::roles::provisioner::claims::error::InvalidClaim;
+
+/// The status of the claim's data source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceStatus {
+    /// The claim has no source, or the source is read and protected.
+    Stores,
+    /// An object of the source must be read or written first.
+    Step(SourceStep),
+    /// A volume populator creates and fills the volume.
+    Populator(String),
+}
+
+/// One request that a data source needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceStep {
+    /// List the grants of a namespace.
+    ListGrants(String),
+    /// Read the snapshot.
+    GetSnapshot,
+    /// Read the content behind the snapshot.
+    GetContent(String),
+    /// Read the source claim.
+    GetClaim,
+    /// Read the volume behind the source claim.
+    GetVolume(String),
+    /// Lock the source: its finalizer is about to be added.
+    Lock,
+    /// Add the protection finalizer to the source.
+    Protect,
+}
 
 /// What one attempt has read about a source. An inner `None`: it was looked for, and does not exist.
 #[derive(Debug, Default)]
@@ -50,20 +78,8 @@ impl SourceObjects {
     }
 }
 
-/// How much is known about the source.
-pub fn origin(
-    source: &Result<Source, SourceError>,
-    own: &str,
-    wanted: &Wanted<'_>,
-    found: &SourceObjects,
-) -> SourceStatus {
-    match next(source, own, wanted, found) {
-        Ok(origin) => origin,
-        Err(error) => SourceStatus::Refused(InvalidClaim::Source(error)),
-    }
-}
-
-fn next(
+/// How much is known about the source, or why it cannot be used now.
+pub fn status(
     source: &Result<Source, SourceError>,
     own: &str,
     wanted: &Wanted<'_>,
@@ -148,18 +164,16 @@ mod tests {
             ]),
             ..SourceObjects::default()
         };
-        let left = SourceStatus::Populator("Dump.x.io \"monday\"".to_owned());
-        let look = |source, found: &SourceObjects| origin(&source, "shop", &wanted, found);
+        let left = Ok(SourceStatus::Populator("Dump.x.io \"monday\"".to_owned()));
+        let look = |source, found: &SourceObjects| status(&source, "shop", &wanted, found);
         assert_eq!(look(dump("shop"), &SourceObjects::default()), left, "its own namespace needs no grant");
         assert_eq!(
             look(dump("far"), &SourceObjects::default()),
-            SourceStatus::Step(SourceStep::ListGrants("far".to_owned()))
+            Ok(SourceStatus::Step(SourceStep::ListGrants("far".to_owned())))
         );
         assert_eq!(look(dump("far"), &granting(json!({"group": "x.io", "kind": "Dump"}))), left);
         for found in [granting(claims), SourceObjects { grants: Some(Vec::new()), ..SourceObjects::default() }] {
-            let SourceStatus::Refused(InvalidClaim::Source(error)) = look(dump("far"), &found) else {
-                panic!("not refused")
-            };
+            let error = look(dump("far"), &found).unwrap_err();
             assert!(error.to_string().contains("no ReferenceGrant in namespace far"), "{error}");
         }
     }

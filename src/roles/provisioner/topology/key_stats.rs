@@ -1,8 +1,8 @@
 //! Counts the topology keys of the driver's nodes, and says when to tell that they differ. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::lookup::sorted;
 
@@ -10,12 +10,17 @@ use super::lookup::sorted;
 #[derive(Debug, Default)]
 pub struct TopologyWarnings {
     /// The topology keys of the nodes.
-    pub keys: Mutex<TopologyKeyStats>,
+    keys: Mutex<TopologyKeyStats>,
     /// Whether the log says that an entry of the journal has no room for all topology segments.
     cut: AtomicBool,
 }
 
 impl TopologyWarnings {
+    /// How many nodes report which keys.
+    pub fn keys(&self) -> MutexGuard<'_, TopologyKeyStats> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the log does not say yet that an entry of the journal has no room for all topology segments. `true` once.
     pub fn tell_cut(&self) -> bool {
         !self.cut.swap(true, Ordering::Relaxed)

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::cluster::{BY_CLASS, Change, Origin};
+use crate::cluster::{BY_CLASS, Change, Origin, VolumeSnapshotContent};
 use crate::queue::Cause;
-use crate::roles::kit::{Controllers, look_at_each};
+use crate::roles::kit::{Controllers, look_at_each, with};
 use crate::roles::snapshotter::content::policy::predicates;
 use crate::roles::snapshotter::content::record::{Content, facts};
 
@@ -20,32 +20,13 @@ pub(in crate::roles::snapshotter) fn follow<K: Content>(cx: &Arc<Context<K>>, co
             cx.wake(&content, Cause::Changed);
         }
     }
-    controllers.on_store(&cx.stores.contents, {
-        let cx = Arc::clone(cx);
-        move |change| on_content(change, &cx)
-    });
-    controllers.on(&cx.stores.caches.classes, {
-        let cx = Arc::clone(cx);
-        move |change| {
-            let Some(class) = predicates::class_turns(change) else { return };
-            for content in cx.stores.contents.find(BY_CLASS, class) {
-                cx.wake(&content, Cause::Changed);
-            }
-        }
-    });
+    controllers.on_store(&cx.stores.contents, with(cx, content_changed));
+    controllers.on(&cx.stores.caches.classes, with(cx, class_changed));
 }
 
 /// Wakes groups whose deletion waits for a content that needs one of their snapshots.
 pub(in crate::roles::snapshotter) fn follow_members<K: Content>(cx: &Arc<Context<K>>, controllers: &mut Controllers) {
-    controllers.on(&cx.stores.across.snapshots, {
-        let cx = Arc::clone(cx);
-        move |change| {
-            let Some(content) = predicates::may_let_go(change) else { return };
-            for group in cx.going_groups_of(content) {
-                cx.wake(&group, Cause::Changed);
-            }
-        }
-    });
+    controllers.on(&cx.stores.across.snapshots, with(cx, member_changed));
 }
 
 /// Looks at every content, in case a wake-up was ever missed.
@@ -53,7 +34,21 @@ pub(in crate::roles::snapshotter) async fn look_at_all<K: Content>(cx: &Context<
     look_at_each(cx.stores.contents.own(), |content| cx.wake(&content, Cause::Resync)).await;
 }
 
-fn on_content<K: Content>(change: &Change<K>, cx: &Context<K>) {
+fn class_changed<K: Content>(cx: &Context<K>, change: &Change<K::Class>) {
+    let Some(class) = predicates::class_turns(change) else { return };
+    for content in cx.stores.contents.find(BY_CLASS, class) {
+        cx.wake(&content, Cause::Changed);
+    }
+}
+
+fn member_changed<K: Content>(cx: &Context<K>, change: &Change<VolumeSnapshotContent>) {
+    let Some(content) = predicates::may_let_go(change) else { return };
+    for group in cx.going_groups_of(content) {
+        cx.wake(&group, Cause::Changed);
+    }
+}
+
+fn content_changed<K: Content>(cx: &Context<K>, change: &Change<K>) {
     if let Some(old) = &change.old
         && change.new.as_deref().is_none_or(|new| new.meta().uid != old.meta().uid)
     {

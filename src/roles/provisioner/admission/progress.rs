@@ -5,7 +5,7 @@ use crate::cluster::{ApiErrorKind, SmolStr};
 use crate::proto::GetCapacityResponse;
 use crate::roles::kit::{AttemptError, End, NoReason, Op};
 
-use super::contention::{Holder, Race, has_room};
+use crate::roles::provisioner::node::contention::{Holder, Race, has_room};
 
 /// Selects this node for the claim.
 pub const BECOME_OWNER: Op = Op("cannot select this node for the claim");
@@ -105,7 +105,7 @@ pub fn room(before: &[GetCapacityResponse], last: &GetCapacityResponse, places: 
     (answers.len() >= places).then(|| has_room(&answers, bytes))
 }
 
-/// Whether the API has refused a write because of somebody's policy.
+/// Whether the API has refused a write because of an admission policy.
 pub fn is_forbidden(error: &NodeError) -> bool {
     error.api().is_some_and(|error| error.kind() == ApiErrorKind::Forbidden)
 }

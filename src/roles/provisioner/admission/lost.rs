@@ -4,34 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use metrics::Gauge;
 
 use crate::diagnostics::Cell;
 use crate::journal::{self, LostEntry};
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::journal::left_row;
+use crate::roles::provisioner::reporter::TermGauge;
 use crate::telemetry::{Meter, names};
 
 /// What may be left over on nodes that are gone, by node.
 #[derive(Debug)]
 pub struct LostNodes {
     entries: Mutex<BTreeMap<String, Vec<LostEntry<Entry>>>>,
-    gauge: Gauge,
+    gauge: TermGauge,
 }
 
 impl LostNodes {
     /// Nothing is known yet.
     pub fn new(meter: &Meter, driver: &str) -> Self {
-        let gauge = meter.gauge(&names::JOURNAL_LOST, &[("driver_name", driver)]);
-        gauge.set(0.0);
-        Self { entries: Mutex::default(), gauge }
+        Self { entries: Mutex::default(), gauge: TermGauge::new(meter, &names::JOURNAL_LOST, driver) }
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Vec<LostEntry<Entry>>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces what is known of a node. Returns the entries that were not known.
+    /// Replaces the entries of a node. Returns those that are new.
     pub(super) fn put(&self, node: &str, found: Vec<LostEntry<Entry>>) -> Vec<LostEntry<Entry>> {
         let mut entries = self.entries();
         let known = entries.remove(node).unwrap_or_default();
@@ -51,12 +49,11 @@ impl LostNodes {
         self.show(&entries);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "no journal has 2^52 entries")]
     fn show(&self, entries: &BTreeMap<String, Vec<LostEntry<Entry>>>) {
-        self.gauge.set(entries.values().map(Vec::len).sum::<usize>() as f64);
+        self.gauge.count(entries.values().map(Vec::len).sum());
     }
 
-    /// Whether nothing is known to be left over.
+    /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
@@ -71,12 +68,6 @@ impl LostNodes {
             left_row(content, now, why, journal::remedy(segment, key))
         };
         all.map(row).collect()
-    }
-}
-
-impl Drop for LostNodes {
-    fn drop(&mut self) {
-        self.gauge.set(0.0);
     }
 }
 

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::process::Clock;
+use crate::roles::provisioner::admission::progress::{NodeError, Refused};
 use crate::roles::provisioner::claims::state::ClaimState;
 use crate::roles::provisioner::fixtures::{self, DRIVER};
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::node::contention::{Holder, Manners};
-use crate::roles::provisioner::node::progress::{NodeError, Refused};
 
 const LATER: Duration = Duration::from_secs(9);
 

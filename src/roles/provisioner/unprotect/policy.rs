@@ -12,7 +12,7 @@ use crate::csi::VolumeLock;
 use crate::roles::kit::drive::Next;
 
 use super::object::SourceObject;
-use super::protection::{SourceKey, SourceKind};
+use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 
 /// A data source that may have lost its last user, as the caches show it.
 #[derive(Debug)]

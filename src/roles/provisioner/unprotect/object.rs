@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cluster::{Meta, ObjectName, PersistentVolumeClaim, VolumeSnapshot};
 
-use super::protection::SourceKind;
-use super::source::bound_content;
+use crate::roles::provisioner::sources::protection::SourceKind;
+use crate::roles::provisioner::sources::source::bound_content;
 
 /// A data source, as the cache or a read shows it.
 #[derive(Debug, Clone)]

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::contention::{Race, Sight, Verdict};
 use super::progress::Progress;
 use crate::cluster::{SmolStr, StorageClass};
 use crate::roles::kit::drive::Next;
 use crate::roles::provisioner::claim::Claim;
 use crate::roles::provisioner::claims::decide::Ignored;
 use crate::roles::provisioner::claims::progress::Beginning;
+use crate::roles::provisioner::node::contention::{Race, Sight, Verdict};
 
 /// What one decision is made from.
 #[derive(Debug)]

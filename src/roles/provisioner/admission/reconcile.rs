@@ -7,29 +7,29 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{EventKind, EventTarget, Node, ObjectName, PersistentVolumeClaim, StorageClass};
+use crate::cluster::{EventKind, EventTarget, Node, ObjectName, StorageClass};
 use crate::proto::GetCapacityRequest;
 use crate::roles::kit::drive::{Admit, Next};
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
-    self, Controllers, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling,
-    TermScope, Written,
+    self, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Telling, TermScope, Written,
 };
 use crate::roles::provisioner::claim::{Claim, ClaimKey};
+use crate::roles::provisioner::claims::context::ClaimsContext;
 use crate::roles::provisioner::claims::decide::{ignored, waits_for_consumer};
 use crate::roles::provisioner::claims::memory::ClaimMemory;
 use crate::roles::provisioner::claims::observe::{Look, begin};
 use crate::roles::provisioner::claims::progress::Progress as AttemptSoFar;
 use crate::roles::provisioner::claims::request::{Request, RequestInput, build};
-use crate::roles::provisioner::context::Context;
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::topology::{Requirement, Segment, TopologyError};
 
-use super::contention::{Holder, Race};
-use super::deployment::LocalNode;
+use super::lost_journals::LostJournals;
 use super::policy::{Step, View, next_step};
 use super::progress::{self, Answer, BECOME_OWNER, Progress, READ_NODE, RELEASE_OWNERSHIP, Refused, is_forbidden};
+use crate::roles::provisioner::node::contention::{Holder, Race};
+use crate::roles::provisioner::node::deployment::LocalNode;
 
 /// Why a step ended the attempt.
 type Stop = kit::Stop<NoReason>;
@@ -40,9 +40,9 @@ type Verbs<'a> = Io<'a, ClaimKey>;
 /// The stage before the claims of a daemon that works for one node.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct NodeAdmission {
-    cx: Arc<Context>,
+    cx: Arc<ClaimsContext>,
     local: Arc<LocalNode>,
-    claims: Store<PersistentVolumeClaim>,
+    lost: Arc<LostJournals>,
 }
 
 impl Reconcile for NodeAdmission {
@@ -55,7 +55,7 @@ impl Reconcile for NodeAdmission {
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
-        &self.cx.scope
+        &self.cx.shared.scope
     }
 
     fn memory(&self) -> &Memory<Race> {
@@ -64,7 +64,7 @@ impl Reconcile for NodeAdmission {
 
     /// The work on a claim that is gone ends only with the driver's final answer.
     fn is_there(&self, key: &ClaimKey, uid: &str) -> bool {
-        self.cx.find(key).is_some() || self.cx.claims.memory.read(uid, |it| it.state.is_some())
+        self.cx.shared.find(key).is_some() || self.cx.memory.read(uid, |it| it.state.is_some())
     }
 
     fn view(&self, key: &ClaimKey) -> Option<View> {
@@ -83,8 +83,8 @@ impl Reconcile for NodeAdmission {
             immediate: class.is_some_and(|class| !waits_for_consumer(class)),
             competes: local.competes(),
             in_reach: class.is_some_and(|class| self.is_in_reach(&seen.claim, class)),
-            now: local.since(cx.scope.clock.now()),
-            has_events: cx.section.events != EventsMode::None,
+            now: local.since(cx.shared.scope.clock.now()),
+            has_events: cx.shared.section.events != EventsMode::None,
             claim: seen.claim,
             class: seen.class,
             beginning: progress.beginning,
@@ -111,7 +111,7 @@ impl Reconcile for NodeAdmission {
     async fn perform(&self, step: Step, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
         let (cx, claim) = (&self.cx, &view.claim);
         match step {
-            Step::BeginWait => Ok(Answer::Race(self.local.begun(&view.race, claim, cx.scope.clock.now()))),
+            Step::BeginWait => Ok(Answer::Race(self.local.begun(&view.race, claim, cx.shared.scope.clock.now()))),
             Step::AskForHolder(node) => {
                 let found = io.get::<Node, _>(&ObjectName::cluster(&node), READ_NODE).await?;
                 Ok(Answer::Holder(node, if found.is_some() { Holder::There } else { Holder::Gone }))
@@ -132,10 +132,12 @@ impl Reconcile for NodeAdmission {
                 Ok(Answer::Freed(node.clone()))
             }
             Step::ClearJournal(node) => {
-                io.wait(Box::pin(cx.node_is_gone(&node))).await.map(|()| Answer::JournalCleared)
+                io.wait(Box::pin(self.lost.node_is_gone(&node))).await.map(|()| Answer::JournalCleared)
             }
             Step::ReadAgain => match &progress.refused {
-                Some(refused) => Err(io.unless_newer(&self.claims, claim.object.as_ref(), refused.error.clone()).await),
+                Some(refused) => Err(io
+                    .unless_newer(&self.cx.shared.stores.claims, claim.object.as_ref(), refused.error.clone())
+                    .await),
                 None => Ok(Answer::Nothing),
             },
             Step::Leave(Some(wait)) => {
@@ -145,8 +147,8 @@ impl Reconcile for NodeAdmission {
             Step::Leave(None) => {
                 debug!("the claim is not this node's");
                 self.leave(view);
-                cx.claims.memory.change(&claim.key.uid, ClaimMemory::settled);
-                cx.deployment.forget(&claim.key);
+                cx.memory.change(&claim.key.uid, ClaimMemory::settled);
+                cx.shared.deployment.forget(&claim.key);
                 Ok(Answer::Left)
             }
         }
@@ -163,7 +165,7 @@ impl Reconcile for NodeAdmission {
     fn tell(first: &View, _: &Progress, end: &End<'_, NoReason>, run: &Run<'_>) -> Vec<Telling> {
         let End::Failed(error) = end else { return Vec::new() };
         log_failure!(run, error, {}, "could not find out which node takes the claim");
-        // The daemon of another node tells of its claims.
+        // The daemon of another node reports its own claims.
         let is_nobodys = first.claim.selected_node.is_none() || error.is_of(BECOME_OWNER);
         let (on, note) = (EventTarget::of(first.claim.object.as_ref()), error.message());
         let note = format!("failed to provision volume: {note}");
@@ -181,13 +183,11 @@ impl Admit for NodeAdmission {
 impl NodeAdmission {
     /// For one term.
     pub(in crate::roles::provisioner) fn of(
-        cx: &Arc<Context>,
+        cx: &Arc<ClaimsContext>,
         local: &Arc<LocalNode>,
-        controllers: &mut Controllers,
+        lost: &Arc<LostJournals>,
     ) -> Self {
-        let claims = Store::of(&cx.stores.claims);
-        controllers.follow(&claims);
-        Self { cx: Arc::clone(cx), local: Arc::clone(local), claims }
+        Self { cx: Arc::clone(cx), local: Arc::clone(local), lost: Arc::clone(lost) }
     }
 
     /// Whether the class allows our node.
@@ -196,14 +196,14 @@ impl NodeAdmission {
     }
 
     fn requirement(&self, claim: &Claim, class: &StorageClass) -> Result<Option<Requirement>, TopologyError> {
-        self.cx.deployment.requirement(Some(self.local.name()), class, claim.key.name.name())
+        self.cx.shared.deployment.requirement(Some(self.local.name()), class, claim.key.name.name())
     }
 
     /// Another daemon owns the claim, or may take it: keep the claim's state only if it still matters.
     fn leave(&self, view: &View) {
         let (cx, claim) = (&self.cx, &view.claim);
-        cx.claims.journal.remove(&claim.key.uid);
-        cx.claims.memory.change(&claim.key.uid, |it| {
+        cx.journal.remove(&claim.key.uid);
+        cx.memory.change(&claim.key.uid, |it| {
             it.is_without_volume |= view.beginning.is_without_volume;
             if claim.selected_node.is_none() {
                 it.wait_for_node(Arc::clone(&view.beginning.known));
@@ -211,7 +211,7 @@ impl NodeAdmission {
                 it.state = None;
             }
         });
-        cx.sources_may_be_free(claim);
+        cx.shared.sources_may_be_free(claim);
     }
 
     /// Asks whether this node's driver has room for the claim. If the driver cannot say, or no request can be built, the
@@ -235,13 +235,13 @@ impl NodeAdmission {
         Ok(match progress::room(&progress.room, &answer, places.len(), request.required_bytes) {
             None => Answer::Room(answer),
             Some(true) => Answer::HasRoom,
-            Some(false) => Answer::Race(self.local.without_room(&view.race, self.cx.scope.clock.now())),
+            Some(false) => Answer::Race(self.local.without_room(&view.race, self.cx.shared.scope.clock.now())),
         })
     }
 
     /// The request that we would send if the claim were ours. Its source does not matter.
     fn request(&self, view: &View) -> Option<Request> {
-        let (asking, claim, class) = (&self.cx.claims.asking, &view.claim, view.class.as_deref()?);
+        let (asking, claim, class) = (&self.cx.asking, &view.claim, view.class.as_deref()?);
         let requirement = if asking.topology { self.requirement(claim, class).ok()? } else { None };
         let claim = &claim.object;
         build(&RequestInput { claim, class, rules: asking, source: None, requirement, attributes_class: None }).ok()
@@ -250,7 +250,7 @@ impl NodeAdmission {
     async fn write(&self, view: &View, (change, op): (&MetaChange<'_>, Op), io: &Verbs<'_>) -> Result<Answer, Stop> {
         let claim = view.claim.object.as_ref();
         let Some(patch) = patch::change_meta(&claim.metadata, change) else { return Ok(Answer::Nothing) };
-        match io.write(&self.claims, claim, (Part::Object, &patch), op).await {
+        match io.write(&self.cx.shared.stores.claims, claim, (Part::Object, &patch), op).await {
             Ok(Written::Kept | Written::Ended) => Ok(Answer::Nothing),
             // The watch will remove it from the cache, which ends the key.
             Ok(Written::NotFound(_)) => Err(Stop::Later(CATCH_UP)),

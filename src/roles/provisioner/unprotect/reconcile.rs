@@ -5,21 +5,19 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use crate::cluster::{
-    ApiErrorKind, Cached, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeSnapshot, VolumeSnapshotContent,
-    patch,
-};
+use crate::cluster::{ApiErrorKind, Cached, ObjectName, PersistentVolume, VolumeSnapshotContent, patch};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
-    self, Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling, TermScope, Written,
+    self, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling, TermScope, Written,
 };
-use crate::roles::provisioner::context::Context;
+use crate::roles::provisioner::claims::context::ClaimsContext;
+use crate::roles::provisioner::context::Stores;
 
 use super::object::SourceObject;
 use super::policy::{Answer, Bound, Progress, Read, Step, View, next_step};
-use super::protection::{SourceKey, SourceKind};
 use super::users::is_used;
+use crate::roles::provisioner::sources::protection::{SourceKey, SourceKind};
 
 /// Reads the source.
 const FIND: Op = Op("cannot read the data source");
@@ -37,9 +35,7 @@ type Verbs<'a> = Io<'a, SourceKey>;
 /// The reconciler of the queue of data sources.
 #[derive(Debug)]
 pub(in crate::roles::provisioner) struct Sources {
-    cx: Arc<Context>,
-    claims: Store<PersistentVolumeClaim>,
-    snapshots: Store<VolumeSnapshot>,
+    cx: Arc<ClaimsContext>,
     memory: Memory<()>,
 }
 
@@ -53,7 +49,7 @@ impl Reconcile for Sources {
     type Reason = NoReason;
 
     fn scope(&self) -> &TermScope {
-        &self.cx.scope
+        &self.cx.shared.scope
     }
 
     fn memory(&self) -> &Memory<()> {
@@ -67,15 +63,15 @@ impl Reconcile for Sources {
 
     fn view(&self, key: &SourceKey) -> Option<View> {
         let cached = match key.kind {
-            SourceKind::Claim => self.claims.get(&key.name).map(SourceObject::Claim),
-            SourceKind::Snapshot => self.snapshots.get(&key.name).map(SourceObject::Snapshot),
+            SourceKind::Claim => self.stores().claims.get(&key.name).map(SourceObject::Claim),
+            SourceKind::Snapshot => self.stores().snapshots.get(&key.name).map(SourceObject::Snapshot),
         };
         Some(View {
             key: key.clone(),
             id: key.to_string(),
             bound: cached.as_ref().and_then(|source| self.bound(source)),
             is_used: is_used(&self.cx, key),
-            is_listed: self.cx.sources.relisted.is_done(),
+            is_listed: self.stores().claims.is_listed(),
             cached,
         })
     }
@@ -97,16 +93,18 @@ impl Reconcile for Sources {
     }
 
     async fn perform(&self, step: Step, view: &View, _: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
-        let (key, sources) = (&view.key, &self.cx.sources);
+        let (key, sources) = (&view.key, &self.cx.shared.sources);
         match step {
             Step::Find => self.find(key, io).await.map(Answer::Read),
-            Step::List => io.wait(self.cx.relist_claims()).await.map(|()| Answer::Nothing),
+            Step::List => io.wait(self.stores().claims.list()).await.map(|()| Answer::Nothing),
             Step::FindDriver(kind, bound) => self.find_driver(kind, bound, io).await.map(Answer::Bound),
             Step::Lock => io.wait(sources.locks.acquire(key)).await.map(Answer::Locked),
             Step::Release(source) => {
                 let released = match &source {
-                    SourceObject::Claim(claim) => release(&self.claims, claim.as_ref(), key.kind, io).await,
-                    SourceObject::Snapshot(snapshot) => release(&self.snapshots, snapshot.as_ref(), key.kind, io).await,
+                    SourceObject::Claim(claim) => release(&self.stores().claims, claim.as_ref(), key.kind, io).await,
+                    SourceObject::Snapshot(snapshot) => {
+                        release(&self.stores().snapshots, snapshot.as_ref(), key.kind, io).await
+                    }
                 };
                 // Also after an error: the write may have been done.
                 sources.note_release();
@@ -136,22 +134,23 @@ impl Reconcile for Sources {
 
 impl Sources {
     /// For one term.
-    pub(in crate::roles::provisioner) fn of(cx: &Arc<Context>, controllers: &mut Controllers) -> Self {
-        let (claims, snapshots) = (Store::of(&cx.stores.claims), Store::of(&cx.stores.snapshots));
-        controllers.follow(&claims);
-        controllers.follow(&snapshots);
-        Self { cx: Arc::clone(cx), claims, snapshots, memory: Memory::default() }
+    pub(in crate::roles::provisioner) fn of(cx: &Arc<ClaimsContext>) -> Self {
+        Self { cx: Arc::clone(cx), memory: Memory::default() }
+    }
+
+    fn stores(&self) -> &Stores {
+        &self.cx.shared.stores
     }
 
     /// The volume that a claim is bound to, if the cache has it. Contents are not watched.
     fn bound(&self, source: &SourceObject) -> Option<Bound> {
         let bound = source.bound().filter(|_| source.kind() == SourceKind::Claim)?;
-        let volume = self.cx.stores.volumes.get(&bound)?;
+        let volume = self.cx.shared.caches.volumes.get(&bound)?;
         Some((bound, self.is_ours(&volume)))
     }
 
     fn is_ours(&self, volume: &PersistentVolume) -> bool {
-        volume.served_by() == Some(self.cx.scope.driver_name.as_str())
+        volume.served_by() == Some(self.cx.shared.scope.driver_name.as_str())
     }
 
     async fn find(&self, key: &SourceKey, io: &Verbs<'_>) -> Result<Read, Stop> {
@@ -171,7 +170,7 @@ impl Sources {
         }
     }
 
-    /// What is bound and gone keeps nobody else's finalizer.
+    /// If the bound object is gone, no other driver needs the finalizer.
     async fn find_driver(&self, kind: SourceKind, bound: ObjectName, io: &Verbs<'_>) -> Result<Bound, Stop> {
         let is_ours = match kind {
             SourceKind::Claim => {
@@ -180,7 +179,7 @@ impl Sources {
             }
             SourceKind::Snapshot => {
                 let content = io.get::<VolumeSnapshotContent, _>(&bound, FIND_DRIVER).await?;
-                content.is_none_or(|content| content.driver == self.cx.scope.driver_name)
+                content.is_none_or(|content| content.driver == self.cx.shared.scope.driver_name)
             }
         };
         Ok((bound, is_ours))
