@@ -23,6 +23,10 @@ pub const fn change(major: u32, minor: u32, came: &'static [&'static str], went:
     Change { version: Version(major, minor), came, went }
 }
 
+/// The flags that pace the leader election, which came together.
+pub const LEASE_TIMES: &[&str] =
+    &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"];
+
 /// The flags of klog, which all sidecars had until one of their versions.
 pub const KLOG: &[&str] = &[
     "logtostderr",

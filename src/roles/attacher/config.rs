@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
-use crate::roles::kit::EventsMode;
+use crate::roles::kit::{EventsMode, checks};
 
 /// The attacher: its concurrency and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,22 +63,10 @@ impl Section for AttacherSection {
     fn check(&self, faults: &mut Faults) {
         duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
-        if self.detach_workers == Some(0) {
-            faults.add("detachWorkers", 0, "at least 1, or null");
-        }
-        if !self.resync.is_zero() && self.resync < Duration::from_secs(1) {
-            faults.add("resync", duration::format(self.resync), "at least 1s, or 0s for never");
-        }
-        if self.default_fs_type.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            faults.add(
-                "defaultFsType",
-                format_args!("{:?}", self.default_fs_type),
-                "a file system's name, such as ext4, or \"\"",
-            );
-        }
+        checks::workers("workers", self.workers, faults);
+        checks::own_workers("detachWorkers", self.detach_workers, faults);
+        checks::pause("resync", self.resync, faults);
+        checks::default_fs_type(&self.default_fs_type, faults);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, LEASE_TIMES, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated, Text as Word};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -61,12 +61,7 @@ const DEFAULTS: &[OldDefault] = &[
 const CHANGES: &[Change] = &[
     change(3, 1, &["http-endpoint"], &[]),
     change(3, 2, &["kube-api-burst", "kube-api-qps"], &[]),
-    change(
-        3,
-        3,
-        &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"],
-        &[],
-    ),
+    change(3, 3, LEASE_TIMES, &[]),
     change(3, 5, &["default-fstype"], &[]),
     change(4, 2, &["max-grpc-log-length"], &[]),
     change(4, 4, &["max-entries"], &[]),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 use crate::queue::Backoff;
+use crate::roles::kit::checks;
 
 /// The health monitor: how often it asks the driver how its volumes are, and where it reports that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -103,9 +104,7 @@ impl Section for HealthMonitorSection {
         if self.node_down_after.is_zero() {
             faults.add("nodeDownAfter", duration::format(self.node_down_after), "longer than 0s");
         }
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
+        checks::workers("workers", self.workers, faults);
     }
 }
 

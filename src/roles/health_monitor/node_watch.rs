@@ -16,7 +16,7 @@ use crate::cluster::{
     PersistentVolumeClaim, Pod, ToldEvent,
 };
 use crate::process::watch;
-use crate::roles::kit::{Controllers, look_at_each};
+use crate::roles::kit::{Controllers, look_at_each, with};
 use crate::roles::wiring::Wiring;
 
 use super::context::Context;
@@ -85,29 +85,11 @@ impl NodeWatch {
         let (caches, down_after) = (caches.clone(), cx.section.node_down_after);
         let failures = watch::Sender::new(NodeFailures::default());
         let watch = Arc::new(Self { cx: Arc::clone(cx), caches, down_after, failures });
-        controllers.on(&watch.caches.nodes, {
-            let watch = Arc::clone(&watch);
-            move |change: &Change<NodeState>| watch.node_changed(change)
-        });
-        controllers.on(&watch.caches.pods, {
-            let watch = Arc::clone(&watch);
-            move |change: &Change<Pod>| change.new.iter().for_each(|pod| watch.pod_changed(pod))
-        });
+        controllers.on(&watch.caches.nodes, with(&watch, Self::node_changed));
+        controllers.on(&watch.caches.pods, with(&watch, Self::pod_changed));
         // A pod may be seen before its claim is bound.
-        controllers.on_store(&cx.claims, {
-            let watch = Arc::clone(&watch);
-            move |change: &Change<PersistentVolumeClaim>| {
-                let phase = |claim: &Option<Arc<PersistentVolumeClaim>>| claim.as_ref()?.status.phase.clone();
-                watch.bound(phase(&change.old) != phase(&change.new));
-            }
-        });
-        controllers.on_store(&cx.volumes, {
-            let watch = Arc::clone(&watch);
-            move |change: &Change<PersistentVolume>| {
-                let phase = |volume: &Option<Arc<PersistentVolume>>| volume.as_ref()?.phase.clone();
-                watch.bound(phase(&change.old) != phase(&change.new));
-            }
-        });
+        controllers.on_store(&cx.claims, with(&watch, Self::claim_changed));
+        controllers.on_store(&cx.volumes, with(&watch, Self::volume_changed));
         controllers.task("nodes", Arc::clone(&watch).run());
         watch
     }
@@ -120,8 +102,22 @@ impl NodeWatch {
         }
     }
 
+    fn claim_changed(&self, change: &Change<PersistentVolumeClaim>) {
+        let phase = |claim: &Option<Arc<PersistentVolumeClaim>>| claim.as_ref()?.status.phase.clone();
+        self.bound(phase(&change.old) != phase(&change.new));
+    }
+
+    fn volume_changed(&self, change: &Change<PersistentVolume>) {
+        let phase = |volume: &Option<Arc<PersistentVolume>>| volume.as_ref()?.phase.clone();
+        self.bound(phase(&change.old) != phase(&change.new));
+    }
+
+    fn pod_changed(&self, change: &Change<Pod>) {
+        change.new.iter().for_each(|pod| self.pod_seen(pod));
+    }
+
     /// A pod may come to a node that has failed, or name one that is gone.
-    fn pod_changed(&self, pod: &Pod) {
+    fn pod_seen(&self, pod: &Pod) {
         let Some(node) = pod.node.as_deref().filter(|_| !pod.has_ended) else { return };
         if self.caches.nodes.is_known() && self.caches.nodes.get(&ObjectName::cluster(node)).is_none() {
             self.observe(node, Seen::NotReady);
@@ -145,7 +141,7 @@ impl NodeWatch {
         self.caches.nodes.settled().await;
         self.caches.pods.settled().await;
         // Those that came before the nodes were known.
-        look_at_each(self.caches.pods.each(), |pod| self.pod_changed(&pod)).await;
+        look_at_each(self.caches.pods.each(), |pod| self.pod_seen(&pod)).await;
         let mut again = self.read_events().await;
         let mut changes = self.failures.subscribe();
         loop {

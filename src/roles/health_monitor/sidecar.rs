@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, KLOG, change};
+use crate::config::changes::{Change, KLOG, LEASE_TIMES, change};
 use crate::config::defaults::Version;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Time};
@@ -38,12 +38,7 @@ pub const SIDECAR: Sidecar = Sidecar {
 /// What its versions brought and took away: the program text at each of its releases.
 const CHANGES: &[Change] = &[
     change(0, 2, &["http-endpoint"], &[]),
-    change(
-        0,
-        4,
-        &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"],
-        &[],
-    ),
+    change(0, 4, LEASE_TIMES, &[]),
     change(0, 10, &["logging-format"], KLOG),
     change(0, 15, &["automaxprocs"], &[]),
     change(0, 17, &["kube-api-burst", "kube-api-qps", "leader-election-labels"], &[]),

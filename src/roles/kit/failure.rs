@@ -169,7 +169,12 @@ impl<R: Reason> AttemptError<R> {
         is_stale(error.kind())
     }
 
-    /// Whether it failed because the API did not answer at all: the log has told of the outage already.
+    /// Whether this also happens in a healthy cluster, and needs no line in the log: an object, or the secret, has changed or is gone.
+    pub fn is_expected(&self) -> bool {
+        self.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
+    }
+
+    /// Whether it failed because the API did not answer at all: the log has a line about the outage already.
     pub fn is_of_outage(&self) -> bool {
         self.api().is_some_and(ApiError::is_of_outage)
     }

@@ -56,9 +56,11 @@
 //!   `tell` only writes the log line.
 //! - What no verb does, such as a list of one namespace, or a read that several attempts share, has the API by `in_task`.
 //!
-//! [`UnknownValues`] says which values of the API's enumerations the role does not know.
+//! [`UnknownValues`] says which values of the API's enumerations the role does not know. `checks` has the checks of keys that several
+//! sections have (P).
 //! `templates` has the templates of classes for Secrets (P).
 
+pub mod checks;
 pub mod controllers;
 #[cfg(test)]
 #[cfg(feature = "sandbox")]

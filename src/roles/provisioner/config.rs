@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::{Need, RoleSection};
 use crate::process::{Faults, Section, duration};
 use crate::queue::DriverRetrySection;
-use crate::roles::kit::EventsMode;
+use crate::roles::kit::{EventsMode, checks};
 
 use crate::roles::kit::templates::is_subdomain;
 use crate::roles::provisioner::capacity::CapacitySection;
@@ -150,17 +150,10 @@ impl Section for ProvisionerSection {
     fn check(&self, faults: &mut Faults) {
         duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
-        if self.delete_workers == Some(0) {
-            faults.add("deleteWorkers", 0, "at least 1, or null");
-        }
-        for (key, every) in [("resync", self.resync), ("snapshotSweepInterval", self.snapshot_sweep_interval)] {
-            if !every.is_zero() && every < Duration::from_secs(1) {
-                faults.add(key, duration::format(every), "at least 1s, or 0s for never");
-            }
-        }
+        checks::workers("workers", self.workers, faults);
+        checks::own_workers("deleteWorkers", self.delete_workers, faults);
+        checks::pause("resync", self.resync, faults);
+        checks::pause("snapshotSweepInterval", self.snapshot_sweep_interval, faults);
         self.check_names(faults);
         faults.nested("capacity", &self.capacity);
         let node = &self.node_deployment;
@@ -198,21 +191,9 @@ impl ProvisionerSection {
                  former, at most 200 of them",
             );
         }
-        if let Some(length) = self.volume_name_uuid_length
-            && !(1..=32).contains(&length)
-        {
-            faults.add("volumeNameUuidLength", length, "1 to 32, or null for the whole uid with its dashes");
-        }
-        if self.default_fs_type.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            faults.add(
-                "defaultFsType",
-                format_args!("{:?}", self.default_fs_type),
-                "a file system's name, such as ext4, or \"\"",
-            );
-        }
-        if self.deletion_secret_namespaces.iter().any(String::is_empty) {
-            faults.add("deletionSecretNamespaces", "\"\"", "names of namespaces");
-        }
+        checks::uid_digits("volumeNameUuidLength", self.volume_name_uuid_length, faults);
+        checks::default_fs_type(&self.default_fs_type, faults);
+        checks::secret_namespaces(&self.deletion_secret_namespaces, faults);
     }
 }
 

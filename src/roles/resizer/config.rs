@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
 use crate::queue::DriverRetrySection;
-use crate::roles::kit::EventsMode;
+use crate::roles::kit::{EventsMode, checks};
 
 /// The resizer: its concurrency, its retries, and which of its two jobs it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -87,12 +87,8 @@ impl Section for ResizerSection {
         duration::check_deadline("resizeTimeout", self.resize_timeout, faults);
         duration::check_deadline("modifyTimeout", self.modify_timeout, faults);
         self.retry.check("retry", faults);
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
-        if !self.resync.is_zero() && self.resync < Duration::from_secs(1) {
-            faults.add("resync", duration::format(self.resync), "at least 1s, or 0s for never");
-        }
+        checks::workers("workers", self.workers, faults);
+        checks::pause("resync", self.resync, faults);
     }
 }
 

@@ -19,14 +19,34 @@ use super::{expand, modify, pairing};
 /// What to do next for the change of `view`.
 pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
     let step = match (view.job, &progress.fault) {
-        (Job::Expand, None) => expand::policy::next_step(view, progress),
-        (Job::Modify, None) => modify::policy::next_step(view, progress),
-        (_, Some(fault)) => Step::Refuse(fault.clone()),
+        (_, Some(fault)) => Err(fault.clone()),
+        _ if progress.gone => Ok(Step::Settled),
+        (Job::Expand, None) => expand::policy::step(view, progress),
+        (Job::Modify, None) => modify::policy::step(view, progress),
     };
-    match step {
+    match step.unwrap_or_else(Step::Refuse) {
         // The watch wakes the key.
         Step::Settled | Step::Wait(Wait::Volume | Wait::Driver) => Next::Done,
         Step::Write(write) => Next::Do(pairing::meet(view, progress, write)),
         step => Next::Do(step),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::roles::resizer::fixtures::{claim, progress, view, volume};
+
+    #[test]
+    fn nothing_is_done_for_a_claim_that_is_gone() {
+        for job in Job::ALL {
+            let size = json!({ "requests": { "storage": "2Gi" } });
+            let wanted = json!({ "spec": { "volumeAttributesClassName": "gold", "resources": size } });
+            let view = view(job, claim(wanted), Some(volume(json!({}))));
+            assert_ne!(next_step(&view, &progress(job)), Next::Done, "{job:?}: there is work");
+            assert_eq!(next_step(&view, &Progress { gone: true, ..progress(job) }), Next::Done, "{job:?}");
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! What people and metrics are told of a change: Kubernetes Events, figures, one log line, the status page.
+//! Reports a change: Kubernetes Events, metrics, one log line, the status page.
 
 use tracing::{debug, info};
 
 use crate::cluster::quantity::format_bytes;
-use crate::cluster::{ApiErrorKind, EventKind, EventTarget};
+use crate::cluster::{EventKind, EventTarget};
 use crate::diagnostics::{Cell, Column, Table};
 use crate::process::error_chain;
 use crate::roles::kit::report::log_failure;
@@ -52,7 +52,7 @@ pub(super) fn waiting_rows(cx: &Context) -> Vec<Vec<Cell>> {
     waiting.into_iter().map(row).collect()
 }
 
-/// What is told as soon as a step is done.
+/// The reports as soon as a step is done.
 pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
     let (reason, note, is_repeated) = match answer {
         Answer::LeftToNode(size) => ("Resizing", beginning(view), view.memory.has_begun(*size)),
@@ -88,7 +88,7 @@ fn beginning(view: &View) -> String {
     format!("External resizer is resizing volume {}", view.volume_name())
 }
 
-/// What is told of an attempt that began with `first`.
+/// The reports of an attempt that began with `first`.
 pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, InvalidChange>, run: &Run<'_>) -> Vec<Telling> {
     let took = progress.did_something.then(|| Telling::Took(&metrics::CHANGE_DURATION, labels(first), run.age));
     let ended = match end {
@@ -112,7 +112,7 @@ fn did(first: &View, progress: &Progress) -> Vec<Telling> {
 }
 
 fn tell_failure(first: &View, progress: &Progress, error: &ChangeError, run: &Run<'_>) -> Vec<Telling> {
-    if is_expected(error) {
+    if error.is_expected() {
         debug!(error = error.message(), "looking again");
     } else {
         let (persistent_volume, operation) = (first.volume_name(), first.job.label());
@@ -126,7 +126,7 @@ fn tell_failure(first: &View, progress: &Progress, error: &ChangeError, run: &Ru
 
 /// The driver has refused, and the write to the claim's status failed. An Event reports the refusal; this logs the failed write.
 pub(super) fn log_unrecorded(scope: &TermScope, view: &View, error: &ChangeError) {
-    if is_expected(error) {
+    if error.is_expected() {
         debug!(error = error.message(), "looking again");
         return;
     }
@@ -207,11 +207,6 @@ fn secret_text(error: &ChangeError) -> String {
 
 fn is_transient(error: &ChangeError) -> bool {
     error.api().is_some_and(|error| error.is_transient() || error.kind().is_stale())
-}
-
-/// Whether the error also happens in a healthy cluster. Such an error is not logged as a failure.
-fn is_expected(error: &ChangeError) -> bool {
-    error.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
 }
 
 fn labels(first: &View) -> Labels {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, change};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, LEASE_TIMES, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
 use crate::config::defaults::{Kept, OldDefault, Version, always, since};
 use crate::config::flags::Now::{Gone, Key};
@@ -82,12 +82,7 @@ const DEFAULTS: &[OldDefault] = &[
 const CHANGES: &[Change] = &[
     change(1, 1, &["http-endpoint"], &[]),
     change(1, 2, &["AnnotateFsResize", "feature-gates"], &[]),
-    change(
-        1,
-        3,
-        &["leader-election-lease-duration", "leader-election-renew-deadline", "leader-election-retry-period"],
-        &[],
-    ),
+    change(1, 3, LEASE_TIMES, &[]),
     change(1, 4, &["RecoverVolumeExpansionFailure"], &[]),
     change(1, 10, &["VolumeAttributesClass", "logging-format"], KLOG),
     change(1, 13, &["extra-modify-metadata"], &[]),

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::config::{Need, RoleSection};
 use crate::process::{Faults, Section, duration};
-use crate::queue::{Backoff, DriverRetrySection};
-use crate::roles::kit::EventsMode;
+use crate::queue::{Backoff, DriverRetrySection, RetrySection};
 use crate::roles::kit::templates::is_subdomain;
+use crate::roles::kit::{EventsMode, checks};
 
 /// The snapshotter: its concurrency, its requests to the driver, and its retries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -149,32 +149,14 @@ impl Section for SnapshotterSection {
     fn check(&self, faults: &mut Faults) {
         duration::check_deadline("timeout", self.timeout, faults);
         self.retry.check("retry", faults);
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
-        if self.delete_workers == Some(0) {
-            faults.add("deleteWorkers", 0, "at least 1, or null");
-        }
-        if self.group_workers == Some(0) {
-            faults.add("groupWorkers", 0, "at least 1, or null");
-        }
+        checks::workers("workers", self.workers, faults);
+        checks::own_workers("deleteWorkers", self.delete_workers, faults);
+        checks::own_workers("groupWorkers", self.group_workers, faults);
         if self.call_timeout.is_zero() {
             faults.add("callTimeout", duration::format(self.call_timeout), "longer than 0s");
         }
-        let ready = &self.ready_check;
-        if ready.initial < Duration::from_millis(1) {
-            faults.add("readyCheck.initial", duration::format(ready.initial), "at least 1ms");
-        }
-        if ready.max < ready.initial {
-            faults.add(
-                "readyCheck.max",
-                duration::format(ready.max),
-                format_args!("at least readyCheck.initial, which is {}", duration::format(ready.initial)),
-            );
-        }
-        if !self.resync.is_zero() && self.resync < Duration::from_secs(1) {
-            faults.add("resync", duration::format(self.resync), "at least 1s, or 0s for never");
-        }
+        RetrySection { initial: self.ready_check.initial, max: self.ready_check.max }.check("readyCheck", faults);
+        checks::pause("resync", self.resync, faults);
         for (key, prefix) in [
             ("snapshotNamePrefix", &self.snapshot_name_prefix),
             ("groupSnapshotNamePrefix", &self.group_snapshot_name_prefix),
@@ -187,17 +169,9 @@ impl Section for SnapshotterSection {
                 );
             }
         }
-        for (key, length) in [
-            ("snapshotNameUuidLength", self.snapshot_name_uuid_length),
-            ("groupSnapshotNameUuidLength", self.group_snapshot_name_uuid_length),
-        ] {
-            if let Some(length) = length.filter(|length| !(1..=32).contains(length)) {
-                faults.add(key, length, "1 to 32, or null for the whole uid with its dashes");
-            }
-        }
-        if self.deletion_secret_namespaces.iter().any(String::is_empty) {
-            faults.add("deletionSecretNamespaces", "\"\"", "names of namespaces");
-        }
+        checks::uid_digits("snapshotNameUuidLength", self.snapshot_name_uuid_length, faults);
+        checks::uid_digits("groupSnapshotNameUuidLength", self.group_snapshot_name_uuid_length, faults);
+        checks::secret_namespaces(&self.deletion_secret_namespaces, faults);
     }
 }
 

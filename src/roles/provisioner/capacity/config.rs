@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::process::{Faults, Section, duration};
+use crate::roles::kit::checks;
 
 /// Whether and how the driver's capacity is published for the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -51,9 +52,7 @@ impl Section for CapacitySection {
         if !(-1..=2).contains(&self.owner_level) {
             faults.add("ownerLevel", self.owner_level, "-1, 0, 1 or 2");
         }
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
+        checks::workers("workers", self.workers, faults);
     }
 }
 

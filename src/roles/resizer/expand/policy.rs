@@ -27,14 +27,7 @@ use super::begin::begin;
 use super::target::{Target, target};
 
 /// What to do next for the claim of `view`.
-pub fn next_step(view: &View, progress: &Progress) -> Step {
-    if progress.gone {
-        return Step::Settled;
-    }
-    step(view, progress).unwrap_or_else(Step::Refuse)
-}
-
-fn step(view: &View, progress: &Progress) -> Result<Step, InvalidChange> {
+pub fn step(view: &View, progress: &Progress) -> Result<Step, InvalidChange> {
     let claim = view.claim.as_ref();
     let (volume, is_in_tree) = match ownership(claim, view.volume.as_deref(), &view.rules.driver) {
         Ownership::None => return Ok(Step::Settled),
@@ -162,7 +155,7 @@ fn record(view: &View, volume: &PersistentVolume, sizes: &Sizes, answer: Expande
     }
     // A volume does not shrink. For a driver that only expands on nodes, the size is only a record.
     let size = if is_real { answer.size.max(sizes.volume) } else { answer.size };
-    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do. If somebody has
+    // If the claim said again that the node has to act, it would wait for a kubelet that has nothing left to do. If another writer has
     // written the old size back to the volume, the new one is restored first, because the kubelet reads it there.
     let has_begun = sizes.state == ResizeState::NodeInProgress || sizes.capacity == answer.size;
     if answer.needs_node && has_begun && size == sizes.volume {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::policy::next_step;
+use super::policy::step;
 use super::writes;
 use crate::cluster::{Cached as _, Fields, Patch, PersistentVolume, PersistentVolumeClaim, SecretRef};
 use crate::csi::RpcError;
@@ -72,7 +72,7 @@ impl Case {
         view.memory.last_call = self.last_call;
         let asked = |(count, ago)| NodeRetries { requested: 2 * GIB, capacity: GIB, count, last: view.at - ago };
         view.memory.node_retries = self.node_retries.map(asked);
-        next_step(&view, &self.progress)
+        step(&view, &self.progress).unwrap_or_else(Step::Refuse)
     }
 }
 
@@ -86,8 +86,6 @@ fn what_is_not_ours_or_not_bound_or_large_enough_is_settled() {
     assert_eq!(Case::new(json!({}), foreign).step(), Step::Settled);
     let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
     assert_eq!(Case::new(json!({}), deleting).step(), Step::Settled, "nothing begins for a volume that goes");
-    let gone = Case { progress: Progress { gone: true, ..progress(Job::Expand) }, ..Case::new(json!({}), json!({})) };
-    assert_eq!(gone.step(), Step::Settled);
     let unseen = Case { volume: None, ..Case::new(json!({}), json!({})) };
     assert_eq!(unseen.step(), Step::Wait(Wait::Volume), "Z1");
 }

@@ -20,14 +20,7 @@ use crate::roles::resizer::step::{Modify, Step, Write};
 use crate::roles::resizer::view::{Class, View};
 
 /// What to do next for the claim of `view`.
-pub fn next_step(view: &View, progress: &Progress) -> Step {
-    if progress.gone {
-        return Step::Settled;
-    }
-    step(view, progress).unwrap_or_else(Step::Refuse)
-}
-
-fn step(view: &View, progress: &Progress) -> Result<Step, InvalidChange> {
+pub fn step(view: &View, progress: &Progress) -> Result<Step, InvalidChange> {
     let claim = view.claim.as_ref();
     let volume = match ownership(claim, view.volume.as_deref(), &view.rules.driver) {
         Ownership::None | Ownership::InTree(_) => return Ok(Step::Settled),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::policy::next_step;
+use super::policy::step;
 use super::writes;
 use crate::cluster::{Patch, VolumeAttributesClass};
 use crate::csi::RpcError;
@@ -76,7 +76,7 @@ impl Case {
         view.memory.last_call = self.last_call;
         let missing = view.begun_name().filter(|_| self.gives_up_begun).map(str::to_owned);
         view.memory.missing = missing.map(|class| (class, view.at - self.rules.section.retry.max));
-        next_step(&view, &self.progress)
+        step(&view, &self.progress).unwrap_or_else(Step::Refuse)
     }
 }
 

@@ -1,10 +1,10 @@
-//! What people and metrics are told of an attempt: Kubernetes Events, figures, one log line.
+//! Reports an attempt: Kubernetes Events, metrics, one log line.
 
 use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use crate::cluster::{ApiErrorKind, EventKind, EventTarget};
+use crate::cluster::{EventKind, EventTarget};
 use crate::roles::kit::report::{gist, log_failure};
 use crate::roles::kit::telling::Labels;
 use crate::roles::kit::{AttemptError, End, EventsMode, Run, Telling, TermScope};
@@ -12,7 +12,7 @@ use crate::roles::snapshotter::content::policy::{Answer, Failure, Kept, Left, Ob
 use crate::roles::snapshotter::content::record::{Content, ContentError, InvalidSnapshot, Operation, facts, request};
 use crate::roles::snapshotter::metrics;
 
-/// What is told as soon as a step is done.
+/// The reports as soon as a step is done.
 pub fn tell_step<K: Content>(view: &Observed<K>, progress: &Progress, answer: &Answer) -> Vec<Telling> {
     let warned = answer
         .warning()
@@ -41,7 +41,7 @@ fn resumed<K: Content>(view: &Observed<K>, result: &str) -> Vec<Telling> {
     vec![Telling::Count(&metrics::SNAPSHOTS_RESUMED, labels(view, "result", result))]
 }
 
-/// What is told of an attempt that began with `first`.
+/// The reports of an attempt that began with `first`.
 pub fn tell<K: Content>(
     first: &Observed<K>,
     progress: &Progress,
@@ -85,7 +85,7 @@ fn done<K: Content>(first: &Observed<K>, progress: &Progress, run: &Run<'_>) -> 
 
 fn failure<K: Content>(first: &Observed<K>, progress: &Progress, error: &ContentError, run: &Run<'_>) -> Vec<Telling> {
     let operation = K::NAMES.operation(progress.operation());
-    if is_expected(error) {
+    if error.is_expected() {
         debug!(error = error.message(), "looking again");
     } else {
         log_failure!(run, error, { operation, }, "attempt failed");
@@ -98,7 +98,7 @@ fn failure<K: Content>(first: &Observed<K>, progress: &Progress, error: &Content
 
 /// The driver has answered, and the status could not say so. People hear of the answer; this is why the status lacks it.
 pub fn log_unrecorded<K: Content>(scope: &TermScope, operation: Operation, error: &ContentError) {
-    if is_expected(error) {
+    if error.is_expected() {
         debug!(error = error.message(), "looking again");
         return;
     }
@@ -109,11 +109,6 @@ pub fn log_unrecorded<K: Content>(scope: &TermScope, operation: Operation, error
         { operation = K::NAMES.operation(operation), },
         "the driver has refused, and the status of the content does not say so"
     );
-}
-
-/// Whether this happens in a healthy cluster, and needs no line in the log.
-fn is_expected(error: &ContentError) -> bool {
-    error.api().is_some_and(|error| error.kind().is_stale() || error.kind() == ApiErrorKind::NotFound)
 }
 
 /// A Warning on the content, and on what its user has made, where people look: once for each text that differs in more than ids.
