@@ -3,13 +3,14 @@
 //! and nothing is attached that should not be.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use csi_control_plane::app::Plan;
 use csi_control_plane::config::{self, File, Sources};
 use csi_control_plane::roles;
 use csi_control_plane::roles::csi_attacher;
-use csi_control_plane::sandbox::driver::{Action, Fault, Method};
+use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::api::DeleteParams;
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::balance::RETURN;
 use crate::cable::{Line, Outage};
+use crate::ground::Daemon;
 use crate::load::{Load, came_and_went, coming_and_going};
 use crate::objects;
 use crate::rights::without;
@@ -120,6 +122,23 @@ async fn a_daemon_whose_line_is_dead_for_long_does_nothing_meanwhile_and_catches
     is_cut_off(Line::Dead).await;
 }
 
+/// Waits until a daemon stands by and sees who leads now. `role`: the role's part of its status page.
+pub(crate) async fn stands_by(world: &World, daemon: &Daemon, leader: &str, role: fn(&Value) -> &Value) {
+    let leader = world.name(leader);
+    world
+        .shows(daemon, "a standby that sees the new leader", |status| {
+            let role = role(status);
+            role["state"] == "standby" && role["leader"].as_str().is_some_and(|it| it.starts_with(&leader))
+        })
+        .await;
+}
+
+/// Where the calls of the next leader begin: the first one asked again and again as long as it led, and its successor has a connection of
+/// its own.
+pub(crate) fn successor(calls: &[Arc<Call>]) -> usize {
+    calls.iter().position(|call| call.connection != calls[0].connection).expect("the successor has something done")
+}
+
 #[tokio::test]
 async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
     let world = World::new().await;
@@ -134,17 +153,9 @@ async fn a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back() {
     let next = Load::put(&world, &node, "next", 2).await;
     next.attached(&world).await;
     cable.set(Line::Up);
-    world
-        .shows(&first, "a standby that sees the new leader", |status| {
-            let role = &status["roles"][0];
-            role["state"] == "standby"
-                && role["leader"].as_str().is_some_and(|it| it.starts_with(&world.name("second")))
-        })
-        .await;
-    // The first asked again and again as long as it led; its successor has a connection of its own.
+    stands_by(&world, &first, "second", |status| &status["roles"][0]).await;
     let calls = world.changing_calls();
-    let successor = calls.iter().position(|call| call.connection != calls[0].connection);
-    let successor = successor.expect("the successor has something done");
+    let successor = successor(&calls);
     came_and_went(&world, &load, 1, &calls[..successor]).await;
     assert!(calls[successor..].iter().all(|call| call.connection != calls[0].connection), "both led at once");
     world.called_at_most(1, &next.volumes, &[]);

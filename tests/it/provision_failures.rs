@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::burst::{Burst, came_and_went, coming_and_going};
 use crate::cable::{Cable, Line, Outage};
+use crate::failures::{stands_by, successor};
 use crate::ground::Daemon;
 use crate::objects;
 use crate::supplier::{rights, supplier};
@@ -155,16 +156,9 @@ async fn a_leader_that_is_cut_off_while_claims_come_and_go_is_replaced_and_follo
     world.serving(&second).await;
     let next = Burst::there(&world, &class, "next", 2).await;
     cable.set(Line::Up);
-    world
-        .shows(&first, "a standby that sees the new leader", |status| {
-            let role = provisioner(status);
-            role["state"] == "standby"
-                && role["leader"].as_str().is_some_and(|it| it.starts_with(&world.name("second")))
-        })
-        .await;
+    stands_by(&world, &first, "second", provisioner).await;
     let calls = world.supplies();
-    let successor = calls.iter().position(|call| call.connection != calls[0].connection);
-    let successor = successor.expect("the successor has something done");
+    let successor = successor(&calls);
     came_and_went(&world, &load, 1, &calls[..successor]).await;
     let calls = world.supplies();
     assert!(calls[successor..].iter().all(|call| call.connection != calls[0].connection), "both led at once");

@@ -267,7 +267,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(63, "the API stores the health of claims by the rules of 1.37, if it is told to"),
             Growth(10, "the demo driver refuses what it has not room for"),
             Growth(3, "an answer of the demo driver about one volume may lack its status"),
-            Growth(24, "a call that is about nothing yet, which the tests of the simulation made by themselves"),
+            Growth(25, "a call that is about nothing yet, which the tests of the simulation made by themselves"),
         ],
     ),
     (

@@ -8,14 +8,15 @@ use std::time::Duration;
 use csi_control_plane::process::{Clock, Rng};
 use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::api::audit::Entry;
-use csi_control_plane::sandbox::api::faults::{FaultId, Matching, WatchEnd};
-use csi_control_plane::sandbox::driver::{Call, Method, Outcome, Profile};
+use csi_control_plane::sandbox::api::faults::{Action as ApiAction, FaultId, Matching, WatchEnd};
+use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::driver::{Call, Method, Profile};
 use csi_control_plane::sandbox::network::{Cut, Network};
 use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
 use k8s_openapi::jiff::Timestamp;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{DAEMONS, text};
@@ -157,6 +158,19 @@ impl<U> Stage<U> {
         self.testbed.server.up().await;
     }
 
+    /// What the API does next to a request. `conflict`: its answer to a write of an older version.
+    pub(crate) fn api_action(&mut self, conflict: Rejection) -> ApiAction {
+        match self.rng.random_range(0..7) {
+            0 => ApiAction::Refuse(Rejection::internal("scripted")),
+            1 => ApiAction::RefuseAfter(Rejection::internal("scripted")),
+            2 => ApiAction::CutBefore,
+            3 => ApiAction::CutAfter,
+            4 => ApiAction::Refuse(conflict),
+            5 => ApiAction::DelayAfter(self.seconds(0.1, 4.0)),
+            _ => ApiAction::Refuse(Rejection::too_many_requests(1)),
+        }
+    }
+
     /// The requests and the calls of `lasts`, after `settles`.
     pub(crate) async fn watch(&self, settles: Duration, lasts: Duration) -> (Vec<Entry>, Vec<Arc<Call>>) {
         sleep(settles).await;
@@ -169,31 +183,29 @@ impl<U> Stage<U> {
 
 /// A call that runs, and is about nothing yet.
 pub(crate) fn running(id: u64, started: Duration, method: Method) -> Call {
-    Call {
-        id,
-        method,
-        volume: None,
-        name: None,
-        node: None,
-        snapshot: None,
-        secrets: false,
-        traceparent: None,
-        connection: 1,
-        publish: None,
-        create: None,
-        expand: None,
-        modify: None,
-        capacity: None,
-        cut_group: None,
-        members: Vec::new(),
-        cut: None,
-        list: None,
-        fault: None,
-        started,
-        deadline: Some(started + Duration::from_secs(5)),
-        applied: None,
-        ended: None,
-        outcome: Outcome::Running,
+    let deadline = Some(started + Duration::from_secs(5));
+    Call { connection: 1, deadline, ..Call::running(id, method, started) }
+}
+
+/// The Lease of a daemon that has just become the leader.
+pub(crate) fn lease(daemon: &str) -> Value {
+    json!({ "spec": { "holderIdentity": format!("{daemon}_1"), "acquireTime": daemon } })
+}
+
+/// Members of an object become these, by their pointers; null takes one away. A `~` is a slash in the name of a member.
+pub(crate) fn edit(object: &mut Value, changes: &[(&str, Value)]) {
+    for (pointer, value) in changes {
+        let (parents, member) = pointer.rsplit_once('/').unwrap();
+        let mut place = &mut *object;
+        for key in parents.split('/').skip(1) {
+            place = &mut place[key];
+        }
+        let member = member.replace('~', "/");
+        if value.is_null() {
+            place.as_object_mut().unwrap().remove(&member);
+        } else {
+            place[member] = value.clone();
+        }
     }
 }
 

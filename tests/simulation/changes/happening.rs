@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
-use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use csi_control_plane::sandbox::api::faults::{Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Fault, Method};
 use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST};
@@ -150,16 +150,7 @@ impl Play {
 
     fn api_fault(&mut self) -> ApiFault {
         let plural = [CLAIMS, VOLUMES][self.stage.rng.random_range(0..2)];
-        let conflict = Rejection::conflict(kind("", plural), "scripted");
-        let action = match self.stage.rng.random_range(0..7) {
-            0 => ApiAction::Refuse(Rejection::internal("scripted")),
-            1 => ApiAction::RefuseAfter(Rejection::internal("scripted")),
-            2 => ApiAction::CutBefore,
-            3 => ApiAction::CutAfter,
-            4 => ApiAction::Refuse(conflict),
-            5 => ApiAction::DelayAfter(self.stage.seconds(0.1, 4.0)),
-            _ => ApiAction::Refuse(Rejection::too_many_requests(1)),
-        };
+        let action = self.stage.api_action(Rejection::conflict(kind("", plural), "scripted"));
         let daemon = self.stage.daemon();
         let verb = ["patch", "patch", "patch", "get"][self.stage.rng.random_range(0..4)];
         let on = Matching::any().user(DAEMONS[daemon]).verb(verb).resource(plural);

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::checks::{Checks, LEASE};
 use super::invariants::Rule;
 use super::objects::{CLAIMS, VOLUMES, claim, volume};
-use crate::stage::{Commit, running};
+use crate::stage::{Commit, edit, lease, running};
 use crate::world::DAEMONS;
 
 const HANDLE: &str = "handle-0";
@@ -63,7 +63,7 @@ impl Story {
     }
 
     pub(super) fn leads(mut self, daemon: &str) -> Self {
-        let lease = json!({ "spec": { "holderIdentity": format!("{daemon}_1"), "acquireTime": daemon } });
+        let lease = lease(daemon);
         let commit = Commit { at: self.at(), actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) };
         self.checks.committed(&commit);
         self
@@ -81,18 +81,7 @@ impl Story {
     pub(super) fn writes(mut self, plural: &str, changes: &[(&str, Value)]) -> Self {
         let object = if plural == CLAIMS { &mut self.claim } else { &mut self.volume };
         let old = object.clone();
-        for (pointer, value) in changes {
-            let (parents, member) = pointer.rsplit_once('/').unwrap();
-            let mut place = &mut *object;
-            for key in parents.split('/').skip(1) {
-                place = &mut place[key];
-            }
-            if value.is_null() {
-                place.as_object_mut().unwrap().remove(member);
-            } else {
-                place[member] = value.clone();
-            }
-        }
+        edit(object, changes);
         self.stores(plural, Some(&old))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use csi_control_plane::sandbox::api::PatchBody;
-use csi_control_plane::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
+use csi_control_plane::sandbox::api::faults::{Fault as ApiFault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
 use csi_control_plane::sandbox::driver::{Action, Fault, Lie, Method};
 use csi_control_plane::sandbox::testbed::DRIVER_HOST;
@@ -113,16 +113,7 @@ impl Play {
     }
 
     fn fail_api(&mut self) {
-        let conflict = Rejection::conflict(kind(CLAIMS), "scripted");
-        let action = match self.stage.rng.random_range(0..7) {
-            0 => ApiAction::Refuse(Rejection::internal("scripted")),
-            1 => ApiAction::RefuseAfter(Rejection::internal("scripted")),
-            2 => ApiAction::CutBefore,
-            3 => ApiAction::CutAfter,
-            4 => ApiAction::Refuse(conflict),
-            5 => ApiAction::DelayAfter(self.stage.seconds(0.1, 4.0)),
-            _ => ApiAction::Refuse(Rejection::too_many_requests(1)),
-        };
+        let action = self.stage.api_action(Rejection::conflict(kind(CLAIMS), "scripted"));
         let daemon = self.stage.daemon();
         let (verb, plural) = [("patch", CLAIMS), ("patch", CLAIMS), ("get", CLAIMS), ("list", "events")]
             [self.stage.rng.random_range(0..4)];

@@ -12,7 +12,7 @@ use super::checks::{Checks, INTENT, LEASE};
 use super::groups::{CONTENTS, FINALIZER, Groups, LOST, MARK};
 use super::histories::call;
 use super::invariants::Rule;
-use crate::stage::Commit;
+use crate::stage::{Commit, lease};
 use crate::world::{DAEMONS, DRIVER, MARKER};
 
 const CONTENT: &str = "content";
@@ -37,8 +37,7 @@ impl Story {
     /// A content with this source, of a group with this uid.
     pub(super) fn of(source: &Value, owner: &str) -> Self {
         let mut of_singles = Checks::default();
-        let lease = json!({ "spec": { "holderIdentity": format!("{}_1", DAEMONS[0]), "acquireTime": "x" } });
-        let at = Duration::ZERO;
+        let (at, lease) = (Duration::ZERO, lease(DAEMONS[0]));
         of_singles.committed(&Commit { at, actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) });
         let content = json!({ "metadata": { "name": CONTENT, "uid": "content-uid", "finalizers": [FINALIZER] },
             "spec": { "driver": DRIVER, "deletionPolicy": "Delete", "source": source,

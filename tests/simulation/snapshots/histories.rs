@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::checks::{CONTENTS, Checks, FINALIZER, INTENT, LEASE, LOST, MARK};
 use super::invariants::Rule;
-use crate::stage::{Commit, running, sent};
+use crate::stage::{Commit, edit, lease, running, sent};
 use crate::world::{DAEMONS, DRIVER, MARKER};
 
 const CONTENT: &str = "content";
@@ -60,7 +60,7 @@ impl Story {
     }
 
     pub(super) fn leads(mut self, daemon: &str) -> Self {
-        let lease = json!({ "spec": { "holderIdentity": format!("{daemon}_1"), "acquireTime": daemon } });
+        let lease = lease(daemon);
         let commit = Commit { at: self.at(), actor: "x", plural: "leases", name: LEASE, old: None, new: Some(&lease) };
         self.checks.committed(&commit);
         self
@@ -77,19 +77,7 @@ impl Story {
     /// Members of the content become these, by their pointers; null takes one away.
     pub(super) fn writes(self, changes: &[(&str, Value)]) -> Self {
         let mut new = self.content.clone().unwrap();
-        for (pointer, value) in changes {
-            let (parents, member) = pointer.rsplit_once('/').unwrap();
-            let mut place = &mut new;
-            for key in parents.split('/').skip(1) {
-                place = &mut place[key];
-            }
-            let member = member.replace('~', "/");
-            if value.is_null() {
-                place.as_object_mut().unwrap().remove(&member);
-            } else {
-                place[member] = value.clone();
-            }
-        }
+        edit(&mut new, changes);
         self.becomes(Some(new))
     }
 

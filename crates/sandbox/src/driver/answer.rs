@@ -51,8 +51,6 @@ impl Driver {
             };
             let action = inner.script.tear_down(R::METHOD, about);
             let call = Call {
-                id: 0,
-                method: R::METHOD,
                 volume,
                 name,
                 node,
@@ -70,11 +68,8 @@ impl Driver {
                 members: body.members(),
                 list: body.list(),
                 fault: action.clone(),
-                started,
                 deadline: header("grpc-timeout").and_then(timeout).map(|timeout| started.saturating_add(timeout)),
-                applied: None,
-                ended: None,
-                outcome: Outcome::Running,
+                ..Call::running(0, R::METHOD, started)
             };
             let id = inner.log.begin(call, &subjects, reads.clone());
             if let Some(call) = inner.log.call(id) {

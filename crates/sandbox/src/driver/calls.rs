@@ -70,6 +70,38 @@ pub struct Call {
     pub outcome: Outcome,
 }
 
+impl Call {
+    /// A call that runs, and is about nothing yet.
+    pub fn running(id: u64, method: Method, started: Duration) -> Self {
+        Self {
+            id,
+            method,
+            volume: None,
+            name: None,
+            node: None,
+            snapshot: None,
+            secrets: false,
+            traceparent: None,
+            connection: 0,
+            publish: None,
+            create: None,
+            expand: None,
+            modify: None,
+            capacity: None,
+            cut: None,
+            cut_group: None,
+            members: Vec::new(),
+            list: None,
+            fault: None,
+            started,
+            deadline: None,
+            applied: None,
+            ended: None,
+            outcome: Outcome::Running,
+        }
+    }
+}
+
 /// The outcome of a call, as the driver sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -234,30 +266,10 @@ mod tests {
 
     fn call(started: u64, deadline: Option<u64>) -> Call {
         Call {
-            id: 0,
-            method: Method::ControllerPublishVolume,
             volume: Some("v".to_owned()),
-            name: None,
-            node: None,
-            snapshot: None,
-            secrets: false,
-            traceparent: None,
             connection: 1,
-            publish: None,
-            create: None,
-            expand: None,
-            modify: None,
-            capacity: None,
-            cut: None,
-            cut_group: None,
-            members: Vec::new(),
-            list: None,
-            fault: None,
-            started: Duration::from_secs(started),
             deadline: deadline.map(Duration::from_secs),
-            applied: None,
-            ended: None,
-            outcome: Outcome::Running,
+            ..Call::running(0, Method::ControllerPublishVolume, Duration::from_secs(started))
         }
     }
 
