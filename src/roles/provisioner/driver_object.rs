@@ -6,7 +6,7 @@ use crate::roles::driver_object::{Misfit, Severity};
 
 use super::config::ProvisionerSection;
 
-/// The scheduler waits for capacity that nobody publishes.
+/// The scheduler waits for capacity that no program publishes.
 const CAPACITY_NOT_PUBLISHED: Misfit = Misfit {
     id: "capacity_not_published",
     severity: Severity::Fault,
@@ -46,7 +46,7 @@ const INLINE_NOT_TOLD: Misfit = Misfit {
 pub(super) const ALL: &[&Misfit] =
     &[&CAPACITY_NOT_PUBLISHED, &CAPACITY_NOT_OFFERED, &CAPACITY_NOT_READ, &PERSISTENT_NOT_ALLOWED, &INLINE_NOT_TOLD];
 
-/// What does not fit. A driver that nobody has asked creates volumes and tells its capacity.
+/// What does not fit. A driver whose capabilities are not known yet counts as one that creates volumes and reports its capacity.
 pub(super) fn misfits(
     object: &CsiDriverSpec,
     driver: Option<&Capabilities>,

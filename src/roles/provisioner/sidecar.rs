@@ -84,7 +84,7 @@ const RETURNS: &[Return] = &[
     },
 ];
 
-/// The capacity objects may belong to the workload's `ReplicaSet`, of which each roll-out brings another. csi-provisioner enters
+/// The capacity objects may belong to the workload's `ReplicaSet`, and each roll-out brings another one. csi-provisioner enters
 /// its owner beside the one that it finds, which the API refuses each time.
 fn advice(moved: &Moved<'_>) -> Option<Advice> {
     let capacity = moved.section.get("capacity");

@@ -142,7 +142,7 @@ impl Shared {
         View { slot: slot.clone(), id, class, template: Arc::clone(&self.template), shown, memory }
     }
 
-    /// Whether the slot is wanted or has objects, also those of which the cache does not show yet that they are there, or gone.
+    /// Whether the slot is wanted or has objects. Objects that the cache shows too late count as they are.
     pub(super) fn is_there(&self, slot: &Slot) -> bool {
         let view = self.view(slot);
         view.class.is_some() || !view.shown.is_empty() || !view.objects().is_empty()

@@ -12,14 +12,14 @@
 //! policy.rs      which step comes next: pure
 //! progress.rs    what an attempt has done, and what the term remembers of a slot: pure
 //! reconcile.rs   the reconciler: each step's request or call, and why it may fail
-//! report.rs      what is told
+//! report.rs      the status page's table, and metrics
 //! ```
 //!
 //! Labels, names and metrics are the Go sidecar's, so that each of the two takes over the other's objects. The differences:
 //!
 //! - A slot is a value, a class in a segment. It is one key in the queue, with one back-off, for any number of nodes and triggers.
 //! - A change of a Node, a CSINode or a class is acted on at once. The poll is for changes without an event.
-//! - Whoever creates, deletes or grows a volume, the PersistentVolume shows it, and the driver is asked again for its segment.
+//! - If any program creates, deletes or grows a volume, the PersistentVolume shows it, and the driver is asked again for its segment.
 //! - If the object already shows the driver's answer, nothing is written. Our own writes wake no slot.
 //! - `GetCapacity` does not get the class parameters that are for the provisioner, and only gets segments of the driver's nodes.
 //! - If the driver has no `GET_CAPACITY`, the status page says so, and the driver is not called. Existing objects stay.

@@ -1,7 +1,7 @@
 //! The reconciler of slots. The policy is [`policy`](super::policy).
 //!
 //! `GetCapacity` gets the parameters of the class without those that are for the provisioner itself (the Go sidecar sends the
-//! names of secrets, too), and no volume capabilities, because nobody knows yet which ones a claim will want. It gets the segment
+//! names of secrets, too), and no volume capabilities, because it is not known yet which ones a claim will want. It gets the segment
 //! only if there is one, because a driver without topology must not get any.
 
 use std::sync::Arc;

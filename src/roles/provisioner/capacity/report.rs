@@ -1,4 +1,4 @@
-//! What is told of slots beside the log: a table on the status page, and figures.
+//! Reports slots beside the log: a table on the status page, and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;

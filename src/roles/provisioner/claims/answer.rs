@@ -109,11 +109,11 @@ pub enum Happened {
     History(Evidence),
     /// The attempt has come to its end.
     Ended(Ended),
-    /// What is to be done about a failure was done. What is told of it, if the claim still wants the volume.
+    /// The failure is handled. Its report, if the claim still wants the volume.
     FailureNoted(Option<FailureTold>),
 }
 
-/// What is told of a failure.
+/// The report of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureTold {
     /// The labels of its figure: the class, and the kind of the source.

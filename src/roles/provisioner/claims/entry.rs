@@ -105,7 +105,7 @@ impl Entry {
         ClaimState::resumed(claim, phase)
     }
 
-    /// The latest known version of the API from before the request was recorded. A segment that nobody has written for a long time has an old
+    /// The latest known version of the API from before the request was recorded. A segment that was not written for a long time has an old
     /// one; then the claim's is later.
     fn since(&self, segment: &str) -> SmolStr {
         latest([segment, &self.request.plan.claim.resource_version]).into()

@@ -6,7 +6,7 @@
 //! journal. To ask the driver again and to delete the volume would then destroy what the user has kept. So a missing claim is no proof.
 //! These are:
 //!
-//! - The claim exists, and was never bound. `volumeName` never changes, so nobody has used the volume through this claim.
+//! - The claim exists, and was never bound. `volumeName` never changes, so no pod has used the volume through this claim.
 //! - The API's own history since the entry was recorded has no PersistentVolume of the volume's name ([`Api::history`](crate::cluster::Api::history)).
 //!
 //! The history is short: five minutes by default. That is more than a crash and a take-over take, and less than a backup is old. Without
@@ -45,7 +45,7 @@ pub fn judge(view: &View<'_>, volume_name: &str) -> Judgement {
     if bound == Some(volume_name) && !view.rules.per_node {
         return Judgement::Drop;
     }
-    // The claim had another node's volume, which is gone: it gets no other one in its place, and nobody is known to want ours.
+    // The claim had another node's volume, which is gone: it gets no other one in its place, and no known claim wants ours.
     let had_anothers = bound == Some(volume_name) && *view.volume != NameStatus::OtherNode;
     match view.attempt.history {
         None => Judgement::ReadHistory,

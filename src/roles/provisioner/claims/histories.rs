@@ -40,7 +40,7 @@ impl Answer {
 }
 
 impl Histories {
-    /// What has become of the PersistentVolumes since this version. Whoever asks first, asks for all claims that need the history; the
+    /// What has become of the PersistentVolumes since this version. The first attempt asks for all claims that need the history; the
     /// others wait. `not_before`: no answer to an earlier question counts.
     pub async fn since(
         &self,

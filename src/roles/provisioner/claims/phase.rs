@@ -50,7 +50,7 @@ pub enum Phase {
         plan: Option<Box<Plan>>,
         /// Which term has called the driver.
         by: Asker,
-        /// Its version in an answer of the API. Until the cache has heard of that, only this phase says that the volume is stored.
+        /// Its version in an answer of the API. Until the cache has got as far, only this phase says that the volume is stored.
         version: Option<u128>,
         /// The driver has created the volume in this term, and the success is still to be reported.
         success: Option<Box<Success>>,

@@ -227,7 +227,7 @@ impl Progress {
                     self.change(change);
                 }
             }
-            // Whoever has the volume now is looked for anew.
+            // The next attempt looks again for the PersistentVolume that has the volume.
             Happened::Listed => (self.has_listed, self.bound) = (true, None),
             Happened::Bound(name, is_owner) => self.bound = Some((name, is_owner)),
             Happened::Abandoned { volume_id, other, is_unwanted } => {

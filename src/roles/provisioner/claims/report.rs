@@ -1,4 +1,4 @@
-//! What is told of attempts at claims: Events, figures, log lines. Pure, but for the log lines.
+//! Reports attempts at claims: Events, metrics, log lines. Pure, but for the log lines.
 //!
 //! Each new failure and each recovery is reported once. The Go sidecar writes the same Event for every attempt. An ignored claim is no
 //! failure.
@@ -59,7 +59,7 @@ fn resumed(seen: &Seen, known: &ClaimState, result: &str) -> Option<Telling> {
     known.is_resumed().then_some(Telling::Count(&metrics::VOLUMES_RESUMED, labels))
 }
 
-/// What is told as soon as a step is done.
+/// The reports as soon as a step is done.
 pub(super) fn tell_step(seen: &Seen, progress: &Progress, answer: &Answer) -> Vec<Telling> {
     let known = &*progress.known;
     match &answer.happened {
@@ -148,7 +148,7 @@ fn success(seen: &Seen, known: &ClaimState, is_burst: bool) -> Vec<Telling> {
     told
 }
 
-/// What is to be told of a failure. `None`: nothing, because the claim has its volume, or wants none any more.
+/// The report of a failure. `None`: no report, because the claim has its volume, or wants none any more.
 pub(super) fn failure(seen: &Seen, progress: &Progress, error: &AttemptError) -> Option<FailureTold> {
     let known = &*progress.known;
     // A claim whose PersistentVolume is stored is provisioned, and an Event has said so. What is left concerns only the daemon.
@@ -167,7 +167,7 @@ fn failed(seen: &Seen, progress: &Progress, FailureTold { labels, news }: &Failu
     [Telling::Count(&metrics::PROVISION_FAILED, labels.clone())].into_iter().chain(event).collect()
 }
 
-/// What is told of the end of an attempt that began with `first`. What follows from a failure is a step.
+/// The reports at the end of an attempt that began with `first`. What follows from a failure is a step.
 pub(super) fn tell(first: &Seen, progress: &Progress, end: &End<'_, ClaimReason>, run: &Run<'_>) -> Vec<Telling> {
     let End::Failed(error) = end else { return Vec::new() };
     log_failure!(run, error, {}, "provisioning failed");

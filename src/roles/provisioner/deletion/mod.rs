@@ -6,7 +6,7 @@
 //! progress.rs    what an attempt has done, and what the term remembers of a volume: pure
 //! reconcile.rs   the reconciler: what a decision is made from
 //! perform.rs     each step's request or call
-//! report.rs      what is told of an attempt: pure
+//! report.rs      the reports of an attempt: pure
 //! error.rs       the reasons, and the requests that may fail
 //! ```
 

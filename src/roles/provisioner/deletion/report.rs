@@ -1,4 +1,4 @@
-//! What is told of an attempt: one log line, an Event, figures, a row on the status page. Pure, but for the log line.
+//! Reports an attempt: one log line, an Event, metrics, a row on the status page. Pure, but for the log line.
 
 use tracing::info;
 
@@ -11,7 +11,7 @@ use super::error::{DeleteReason, is_of_the_volume};
 use super::policy::View;
 use super::progress::Progress;
 
-/// What is told of an attempt that began with `first`.
+/// The reports of an attempt that began with `first`.
 pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, DeleteReason>, run: &Run<'_>) -> Vec<Telling> {
     let class = first.volume.spec.storage_class_name.as_deref().unwrap_or_default().to_owned();
     let labels = vec![("class", class)];

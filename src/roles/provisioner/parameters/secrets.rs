@@ -238,7 +238,7 @@ pub fn for_deletion(
 }
 
 /// The secret, if it is in one of these namespaces; if there are none, anywhere. The rule also covers a class's
-/// namespace, because whoever may edit the volume can remove its annotations and write another namespace into its
+/// namespace, because a user who may edit the volume can remove its annotations and write another namespace into its
 /// `claimRef`.
 fn allowed(reference: SecretReference, namespaces: &[String]) -> Result<DeletionSecret, SecretError> {
     if namespaces.is_empty() || namespaces.contains(&reference.namespace) {
