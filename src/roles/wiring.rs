@@ -86,7 +86,7 @@ impl<'a> Wiring<'a> {
         cache
     }
 
-    /// The shared cache of a kind of which this role needs only a part. It holds more if another role needs more.
+    /// The shared cache of a kind, for a role that needs only a part. It holds more if another role needs more.
     pub fn cache_in<K>(
         &mut self,
         scope: impl Fn(&Viewpoint<'_>) -> WatchScope + Send + Sync + 'static,

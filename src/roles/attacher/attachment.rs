@@ -67,7 +67,7 @@ pub struct Recorded {
     pub secret: Option<SecretRef>,
 }
 
-/// The data of another attachment: somebody has restored this one from a copy, maybe of another cluster. This daemon never called the
+/// The data of another attachment: an administrator has restored this one from a copy, maybe of another cluster. This daemon never called the
 /// driver for it, and the volume may be in use where the copy is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {

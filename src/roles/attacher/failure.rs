@@ -48,7 +48,7 @@ pub struct FailureRecord {
     pub guard: Guard,
 }
 
-/// What is told of failures.
+/// How failures are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TellingRules {
     /// Whether an attach error has the driver's code.

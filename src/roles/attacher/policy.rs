@@ -46,7 +46,7 @@ pub struct Rules {
     /// The driver publishes volumes. If not, it is called only for what it has published before: an attachment is attached as
     /// soon as the status says so (spec 2.3).
     pub publishes: bool,
-    /// What is told of failures.
+    /// How failures are reported.
     pub telling: TellingRules,
     /// The longest pause between two attempts.
     pub longest_pause: Duration,

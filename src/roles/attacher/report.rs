@@ -1,4 +1,4 @@
-//! What people and metrics are told of an attempt: one log line, Kubernetes Events, figures, a row on the status page.
+//! Reports an attempt: one log line, Kubernetes Events, metrics, a row on the status page.
 
 use tracing::{info, warn};
 
@@ -14,7 +14,7 @@ use super::failure::recorded_error;
 use super::metrics;
 use super::progress::{Progress, Skip};
 
-/// What is told of an attempt that began with `first`.
+/// The reports of an attempt that began with `first`.
 pub(super) fn tell(
     first: &Objects,
     progress: &Progress,

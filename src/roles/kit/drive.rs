@@ -1,7 +1,7 @@
 //! The attempt loop: view, decide, do one step, and view again.
 //!
 //! A role brings its own words for steps and answers. Everything around a step is done here: locks, the end of the term, what is
-//! remembered, what is told, and what an attempt does about a failure.
+//! remembered, reports, and what an attempt does about a failure.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub struct Start {
     pub waited: Duration,
 }
 
-/// Facts of an attempt for what is told of it.
+/// Facts of an attempt for its reports.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// How many attempts have failed before it.
@@ -167,7 +167,7 @@ pub trait Reconcile: Send + Sync + 'static {
         io: &Io<'_, Self::Key>,
     ) -> impl Future<Output = Result<Self::Answer, Stop<Self::Reason>>> + Send;
 
-    /// What people and metrics are told as soon as a step has brought its answer.
+    /// The reports as soon as a step has brought its answer.
     fn tell_step(_view: &Self::View, _progress: &Self::Progress, _answer: &Self::Answer) -> Vec<Telling> {
         Vec::new()
     }
@@ -183,7 +183,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// What the end of the attempt means for what is remembered.
     fn ended(_memory: &mut Self::Memory, _progress: &mut Self::Progress, _end: &End<'_, Self::Reason>) {}
 
-    /// What people and metrics are told of the attempt that began with `first`. Log lines are written here, because users filter them by
+    /// The reports of the attempt that began with `first`. Log lines are written here, because users filter them by
     /// the role's module.
     fn tell(first: &Self::View, progress: &Self::Progress, end: &End<'_, Self::Reason>, run: &Run<'_>) -> Vec<Telling>;
 
@@ -242,7 +242,7 @@ struct Attempt<'a, R: Reconcile> {
 }
 
 impl<R: Reconcile> Attempt<'_, R> {
-    /// Does steps until none is left. The error is the outcome of an attempt that is told to nobody.
+    /// Does steps until none is left. The error is the outcome of an attempt that is not reported.
     async fn work(&mut self, ticket: &mut Ticket<R::Key>) -> Result<(), Outcome> {
         let scope = self.reconciler.scope();
         let mut held = HeldLocks::default();
@@ -342,7 +342,7 @@ impl<R: Reconcile> Attempt<'_, R> {
         }
     }
 
-    /// The attempt has failed: that is told now, and what is to be recorded of it follows.
+    /// The attempt has failed: reports that now. The steps that record the failure follow.
     fn fail(&mut self, error: AttemptError<R::Reason>, ticket: &Ticket<R::Key>) -> Result<(), Outcome> {
         if self.failure.is_some() {
             debug!(error = error.message(), "could not record why the attempt has failed");

@@ -103,7 +103,7 @@ impl<'a, K: Key> Io<'a, K> {
         }
     }
 
-    /// An `Io` for one request beside the call that this step is making: for what the call rests on, and somebody may take away.
+    /// An `Io` for one request beside the call that this step is making: for what the call rests on, which another writer may take away.
     #[must_use]
     pub fn beside(&self) -> Self {
         Self::of(self.shared)
@@ -199,7 +199,7 @@ impl<'a, K: Key> Io<'a, K> {
         Ok(answer.map_err(|error| op.failed(error))?)
     }
 
-    /// Reads an object of which only this answer counts: the kind is not watched, or the watch may be behind.
+    /// Reads an object. Only this answer counts: the kind is not watched, or the watch may be behind.
     pub async fn get<T: Cached, R: Reason>(&self, name: &ObjectName, op: Op) -> Result<Option<T>, Stop<R>> {
         self.done(self.api()?.get_opt::<T>(name).await, op).await
     }
@@ -219,7 +219,7 @@ impl<'a, K: Key> Io<'a, K> {
         self.done(look_up(self.api()?, store.cache(), name).await, op).await
     }
 
-    /// Reads all objects of a kind, of which the store may watch only some.
+    /// Reads all objects of a kind. The store may watch only some of them.
     pub async fn list<T: Cached, R: Reason>(&self, store: &Store<T>, op: Op) -> Result<Vec<T>, Stop<R>> {
         self.done(self.api_of(store)?.list::<T>(None, None).await, op).await
     }

@@ -53,7 +53,7 @@ impl<M: Remembered> Default for Memory<M> {
 }
 
 impl<M: Remembered> Memory<M> {
-    /// `show` is told how many objects each of the groups has: now, after each change, and when the term ends, none.
+    /// `show` gets the number of objects of each group: now, after each change, and when the term ends, none.
     pub fn counting(groups: &[&'static str], show: impl Fn(&'static str, usize) + Send + 'static) -> Self {
         let counts: BTreeMap<_, _> = groups.iter().map(|group| (*group, 0)).collect();
         for (group, count) in &counts {
@@ -63,7 +63,7 @@ impl<M: Remembered> Memory<M> {
         Self { inner: Mutex::new(inner), lost: Box::new(|_| {}) }
     }
 
-    /// `lost` is told each mark that no object has any more.
+    /// `lost` gets each mark that no object has any more.
     pub fn marking(lost: impl Fn(Mark) + Send + Sync + 'static) -> Self {
         Self { lost: Box::new(lost), ..Self::default() }
     }
@@ -103,12 +103,12 @@ impl<M: Remembered> Memory<M> {
         self.lock().with_mark(mark).cloned().collect()
     }
 
-    /// Of all objects of which something is remembered, what `read` finds.
+    /// What `read` finds in the memory of each object.
     pub fn collect<T>(&self, read: impl FnMut(&M) -> Option<T>) -> Vec<T> {
         self.lock().by_uid.values().filter_map(read).collect()
     }
 
-    /// Changes what is remembered of every object of which something is.
+    /// Changes the memory of every object that has one.
     pub fn change_all(&self, mut change: impl FnMut(&str, &mut M)) {
         let uids: Vec<String> = self.lock().by_uid.keys().cloned().collect();
         for uid in uids {

@@ -40,7 +40,7 @@ pub struct TermScope {
     pub volume_locks: VolumeLocks,
     /// Restores of a snapshot beside each other, its deletion alone, across all roles.
     pub snapshot_locks: SnapshotLocks,
-    /// The passes over the driver's volumes, of which one is made at a time, across all roles.
+    /// The passes over the driver's volumes: one at a time, across all roles.
     pub passes: VolumePasses,
     /// Kubernetes Events.
     pub events: EventRecorder,

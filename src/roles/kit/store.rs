@@ -45,7 +45,7 @@ impl<K: Cached> Store<K> {
         }))
     }
 
-    /// An object of its cache has changed: what is known of one that is gone is forgotten.
+    /// An object of its cache has changed: forgets an object that is gone.
     pub(super) fn changed(&self, change: &Change<K>) {
         let Some(old) = &change.old else { return };
         let uid = &old.meta().uid;

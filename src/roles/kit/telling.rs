@@ -1,4 +1,4 @@
-//! What is told of an attempt, as values: Events, figures, and rows of the status page.
+//! The reports of an attempt as values: Events, metrics, and rows of the status page.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub enum Telling {
     Count(&'static Metric, Labels),
     /// How long it took.
     Took(&'static Metric, Labels, Duration),
-    /// What was done, as a past participle, and a description of the object, which may be gone when somebody reads it.
+    /// What was done, as a past participle, and a description of the object, which may be gone when a person reads it.
     Did(&'static str, Option<String>),
 }
 

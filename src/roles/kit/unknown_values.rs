@@ -49,12 +49,12 @@ impl UnknownValue {
     }
 }
 
-/// What is not known of `spec.volumeMode`, for claims and volumes.
+/// An unknown `spec.volumeMode` of a claim or a volume.
 pub fn of_volume_mode(mode: Option<&str>) -> Option<UnknownValue> {
     UnknownValue::find("spec.volumeMode", mode, VOLUME_MODES, "the volume counts as a file system")
 }
 
-/// What is not known of a volume that is to be attached or changed.
+/// Unknown values of a volume that is to be attached or changed.
 pub fn of_served_volume(volume: &PersistentVolume) -> Vec<UnknownValue> {
     let follows = "ignored beside a known mode; without one the volume is refused";
     let mode = |mode| UnknownValue::find("spec.accessModes", Some(mode), ACCESS_MODES, follows);

@@ -1,4 +1,4 @@
-//! Walks over all objects of a kind, of which there may be a hundred thousand.
+//! Walks over all objects of a kind: there may be a hundred thousand.
 
 use tokio::task::yield_now;
 

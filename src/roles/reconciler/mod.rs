@@ -1,4 +1,4 @@
-//! Lists the driver's volumes every so often and publishes what it saw for the other roles. Commands nobody.
+//! Lists the driver's volumes every so often and publishes what it saw for the other roles. It commands no role.
 //!
 //! ```text
 //! ListVolumes ──> csi::VolumePasses ──> entries (P) ──┬──> csi::VolumeListings: the attacher finds drift

@@ -48,7 +48,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// One of which only the id is known.
+    /// A volume: only its id is known.
     pub fn of(handle: String) -> Self {
         Self { handle, name: None, bytes: None, created: None, source: None, group: None }
     }

@@ -1,4 +1,4 @@
-//! What is told of the passes: facts and a table on the status page, figures, and a line in the log when orphans come.
+//! Reports the passes: facts and a table on the status page, metrics, and a line in the log when orphans come.
 
 use std::time::Duration;
 

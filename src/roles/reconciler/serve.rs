@@ -62,7 +62,7 @@ impl Reconciler {
     }
 }
 
-/// What the status page tells of the passes of a term.
+/// The passes of a term, for the status page.
 #[derive(Debug, Default)]
 struct Told {
     failing: Failing,

@@ -60,7 +60,7 @@ pub(super) fn rules() -> Rules {
     Rules { driver: DRIVER.to_owned(), section, multi_writer: false, modifies: true, pairs: false }
 }
 
-/// A view of a change, of which nothing is remembered.
+/// A view of a change that the term does not remember.
 pub(super) fn view(job: Job, claim: PersistentVolumeClaim, volume: Option<PersistentVolume>) -> View {
     View {
         rules: Arc::new(rules()),

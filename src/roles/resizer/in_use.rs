@@ -64,7 +64,7 @@ impl InUse {
         }
     }
 
-    /// Ends to watch the namespaces of which no claim is remembered any more.
+    /// Stops the watches of namespaces without a remembered claim.
     pub fn sweep(&self) {
         let mut namespaces = self.lock();
         if namespaces.is_empty() {

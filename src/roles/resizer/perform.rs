@@ -175,7 +175,7 @@ async fn write(
     match written {
         Ok(Written::Kept) => {}
         Ok(Written::Ended | Written::NotFound(_)) => return Ok(Answer::Gone),
-        // The driver's error is told, even if the claim cannot say it.
+        // The driver's error is reported, even if the claim cannot say it.
         Err(Stop::Failed(error)) if write == Write::Refusal => {
             report::log_unrecorded(&cx.scope, now, &error);
             return Ok(Answer::Wrote(write));
@@ -221,7 +221,7 @@ async fn meet(cx: &Context, now: &View, write: Write, offer: Offer) -> Answer {
     Answer::Nothing
 }
 
-/// The driver's words, which the claim keeps for whoever leads next.
+/// The driver's words, which the claim keeps for the next leader.
 fn refused_text(now: &View) -> Option<&str> {
     let condition = match now.job {
         Job::Expand => names::CONTROLLER_RESIZE_ERROR,

@@ -59,7 +59,7 @@ fn wants_class(claim: &PersistentVolumeClaim) -> bool {
     }
 }
 
-/// Whether somebody else has changed the claim so that the job must run.
+/// Whether another writer has changed the claim so that the job must run.
 pub fn is_turned(old: &PersistentVolumeClaim, new: &PersistentVolumeClaim, job: Job) -> bool {
     old.metadata.uid != new.metadata.uid
         || epoch(old, job) != epoch(new, job)

@@ -38,7 +38,7 @@ pub struct Progress {
     pub refused: Option<Refused>,
     /// The driver's answer cannot be used.
     pub fault: Option<InvalidChange>,
-    /// A change is recorded, and the time that it took is told.
+    /// A change is recorded, and the time that it took is reported.
     pub did_something: bool,
     /// Users have not read yet why the attempt has failed.
     pub is_news: bool,
@@ -165,7 +165,7 @@ impl Progress {
 /// What the term remembers of a change. All that must survive a crash is in the claim's status.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Memory {
-    /// What is known of the last call.
+    /// The last call.
     pub last_call: LastCall,
     /// An answer of the driver that is not recorded yet, so that it is not called again.
     pub expanded: Option<Expanded>,

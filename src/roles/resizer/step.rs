@@ -42,7 +42,7 @@ pub enum Step {
     WriteBoth(Write, Offer),
     /// The node has begun or finished meanwhile: the write to the claim took effect, although its answer was lost.
     NodeHasBegun,
-    /// Drop the driver's answer, because somebody else has begun another change meanwhile.
+    /// Drop the driver's answer, because another writer has begun another change meanwhile.
     DropAnswer,
     /// The driver has refused, and nothing is left to be recorded.
     Fail(RpcError),

@@ -22,7 +22,7 @@ const CONDITION_STATES: &[&str] = &["True", "False", "Unknown"];
 /// A reason that csi-resizer and this daemon write beside the names of gRPC codes.
 const RETRYING: &str = "Retrying";
 
-/// What is not known of a claim whose volume is our driver's.
+/// Unknown values of a claim whose volume is our driver's.
 pub fn of_claim(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>, driver: &str) -> Vec<UnknownValue> {
     if matches!(ownership(claim, volume, driver), Ownership::None | Ownership::Unseen) {
         return Vec::new();
@@ -65,7 +65,7 @@ fn reason(claim: &PersistentVolumeClaim) -> Option<UnknownValue> {
     UnknownValue::find("status.conditions.reason", Some(reason), &known, follows)
 }
 
-/// What is not known of a pod that may use a volume.
+/// Unknown values of a pod that may use a volume.
 pub fn of_pod(pod: &Pod) -> Vec<UnknownValue> {
     let follows = "the pod may still run, and uses its volumes: their expansion waits for its end";
     let value = pod.unknown_phase.as_deref().filter(|_| !pod.claims.is_empty());

@@ -8,7 +8,7 @@ use crate::roles::kit::AttemptError;
 use super::error::{ChangeError, InvalidChange, Wait};
 use super::job::Job;
 
-/// What a claim waits for, as people are told.
+/// What a claim waits for, in words for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// The claim.

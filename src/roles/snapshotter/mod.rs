@@ -22,7 +22,7 @@
 //!   further right and no further object. It goes with its content, and a change of leader or of program reads it where the mark is.
 //!   The claims of a provisioner have no such write, which is why the provisioner has the journal. Who edits contents can forge the
 //!   annotation, and can forge policy and handle as well; so [`content::record::intent`] takes only what the content itself bears out.
-//! - **The process remembers what is unanswered**, and puts back a mark that somebody has wiped: the snapshot-controller replaces the
+//! - **The process remembers what is unanswered**, and puts back a mark that another writer has wiped: the snapshot-controller replaces the
 //!   whole annotation map.
 //! - **The finalizer leaves a content** only without an unanswered call and after an OK `DeleteSnapshot`, unless the policy, a group or
 //!   the lack of any handle makes the call needless.

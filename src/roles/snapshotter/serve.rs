@@ -22,7 +22,7 @@ use super::group::presence;
 use super::lane::{self, Lane, Shared};
 use super::names;
 
-/// The calls of which only some may run at the same time.
+/// The calls that are limited: only some may run at the same time.
 const SNAPSHOT_CALLS: Table = Table {
     name: "snapshotCalls",
     title: "Calls that restore or delete a snapshot",
@@ -172,7 +172,7 @@ fn fact(name: &str, value: &str) -> Fact {
     Fact { name: name.to_owned(), value: value.to_owned() }
 }
 
-/// What the status page tells of the role.
+/// The role on the status page.
 fn show(
     role: &RoleContext,
     snapshots: &Arc<Context<VolumeSnapshotContent>>,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! record/   what stands on a content: facts, request, patches      policy/   what is done next: pure
-//! work/     the cluster, the driver, and what a term remembers     told/     what people and metrics are told
+//! work/     the cluster, the driver, and what a term remembers     told/     reports to people and metrics
 //!
 //! work ──> told ──> policy ──> record
 //! ```
@@ -15,9 +15,9 @@
 //!   mark, then the attempt ends with the failure. If the content waits for something, the attempt ends in the same way, without a write.
 //! - **A step takes several locks**: those of the volumes of a group, and a place in the line of each. The attempt holds them from one
 //!   step to the next, because P1 and the read that confirms come between the lock and the call.
-//! - **The call that takes a snapshot has a write beside it**: mark and request come back as soon as somebody wipes them.
+//! - **The call that takes a snapshot has a write beside it**: mark and request come back as soon as another writer wipes them.
 //! - **The memory forgets the unanswered call before our own write removes the mark.** The watch may show that write before its answer
-//!   comes. The write would then look like somebody else's, and the mark would come back.
+//!   comes. The write would then look like another writer's, and the mark would come back.
 
 pub mod policy;
 pub mod record;

@@ -59,7 +59,7 @@ fn check(snapshots: &[Snapshot], asked: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The ids of all snapshots, or none: a driver refuses to delete a group of which only some are named.
+/// The ids of all snapshots, or none: a driver refuses to delete a group if the request names only some of them.
 fn ids(snapshots: &[Snapshot]) -> Vec<String> {
     let ids: BTreeSet<&String> = snapshots.iter().map(|snapshot| &snapshot.snapshot_id).collect();
     let are_all = ids.len() == snapshots.len() && ids.iter().all(|id| !id.is_empty());

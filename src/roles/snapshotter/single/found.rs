@@ -42,7 +42,7 @@ impl Match {
     }
 }
 
-/// The snapshots in a list with the filter of one id, of which no entry so far has just this id.
+/// The snapshots in a list with the filter of one id. No entry so far has just this id.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     first: Option<Snapshot>,

@@ -10,7 +10,7 @@
 //!
 //! Three rules carry the safety. The driver is asked for a snapshot only once a server's answer has shown finalizer and mark on the
 //! content (I1). The finalizer leaves it only without an unanswered call, and without a snapshot that the driver should have deleted
-//! (I2). A call that the process remembers as unanswered counts more than a mark that somebody has wiped.
+//! (I2). A call that the process remembers as unanswered counts more than a mark that another writer has wiped.
 
 use crate::roles::snapshotter::content::record::{
     Class, ClassView, Content, Found, InvalidSnapshot, Operation, Wait, facts, intent, status, writes,
@@ -62,7 +62,7 @@ pub fn phase<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Ru
     if matches!(class, ClassView::Foreign(_)) {
         return Phase::ForeignClass;
     }
-    // The process has asked for this content itself, so it is no copy: somebody has put another content's request on it meanwhile.
+    // The process has asked for this content itself, so it is no copy: a person has put another content's request on it meanwhile.
     if !is_unanswered && intent::is_copied(content) {
         return if facts::is_deleting(content) { Phase::Delete } else { Phase::Copied };
     }

@@ -99,7 +99,7 @@ impl<K: Content> Observed<K> {
         }
     }
 
-    /// The content, for what is told of it.
+    /// The content, for reports.
     fn who(&self) -> Who {
         let content = &*self.now.content;
         let mut target = EventTarget::of(content);

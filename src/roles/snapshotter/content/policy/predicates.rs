@@ -47,7 +47,7 @@ pub fn wants<K: Content>(content: &K, class: ClassView<'_, K::Class>, rules: &Ru
     }
 }
 
-/// Whether somebody else has changed the content so that it must be looked at again.
+/// Whether another writer has changed the content so that it must be looked at again.
 pub fn is_turned<K: Content>(old: &K, new: &K) -> bool {
     let (was, is) = (old.meta(), new.meta());
     was.uid != is.uid
@@ -91,17 +91,17 @@ pub fn is_wiped<K: Content>(new: &K) -> bool {
     !facts::has_intent(new) || intent::is_copied(new) || is_unprotected
 }
 
-/// Whether somebody has removed the mark alone: people do so to give up a call that is never answered (spec 14.2).
+/// Whether another writer has removed the mark alone: people do so to give up a call that is never answered (spec 14.2).
 pub fn is_given_up<K: Content>(old: &K, new: &K) -> bool {
     facts::has_mark(old) && !facts::has_mark(new) && facts::has_intent(new)
 }
 
-/// Whether a request beside somebody else's mark was taken off the content: people do so to let it have an older snapshot.
+/// Whether a request beside another writer's mark was taken off the content: people do so to let it have an older snapshot.
 pub fn is_freed<K: Content>(old: &K, new: &K) -> bool {
     intent::is_inherited(old) && !intent::is_inherited(new)
 }
 
-/// The content before a change after which it may keep its group no longer: the content is gone, or somebody has changed it.
+/// The content before a change after which it may keep its group no longer: the content is gone, or another writer has changed it.
 pub fn may_let_go<K: Content>(change: &Change<K>) -> Option<&K> {
     let old = change.old.as_deref()?;
     // Our own look may just have found out which group the snapshot belongs to.

@@ -50,7 +50,7 @@ pub enum Left {
     EndUnknown,
     /// It is a group, and another content needs one of its snapshots.
     MemberNeeded,
-    /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: somebody may have kept it on
+    /// It is older than the content, or nobody knows how old it is, or there is a copy of the content: a person may have kept it on
     /// purpose.
     MaybeKept,
 }
@@ -64,7 +64,7 @@ pub struct Warning {
     pub note: String,
 }
 
-/// The content that an attempt is about, for what is told of it.
+/// The content that an attempt is about, for its reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Who {
     /// Its name.

@@ -80,7 +80,7 @@ pub struct Known {
     pub rival: Option<String>,
     /// Another content that names the snapshot, by kind and name, and does not have it deleted just now.
     pub named_by: Option<String>,
-    /// Of a group that is to be deleted: a snapshot that somebody needs.
+    /// Of a group that is to be deleted: a snapshot that another object needs.
     pub needed_member: Option<Needed>,
     /// The same: a content that may need one of the snapshots. Its `VolumeSnapshot` must be read first.
     pub unread_owner: Option<OwnerNeed>,
@@ -137,7 +137,7 @@ pub enum Step {
     TakeSnapshotTurns(Vec<String>),
     /// P1.
     Begin(Box<Asked>),
-    /// Read the content, of which only the cache is known.
+    /// Read the content: only the cache has shown it.
     Confirm,
     /// Come back after this pause: others change the volume.
     GiveWay(Duration),

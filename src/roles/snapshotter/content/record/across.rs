@@ -1,6 +1,6 @@
 //! What contents of one kind mean for those of the other: a content may name a snapshot of a group.
 //!
-//! A driver deletes a group with all of its snapshots, so the deletion of a group waits as long as somebody needs one of them. The
+//! A driver deletes a group with all of its snapshots, so the deletion of a group waits as long as an object needs one of them. The
 //! contents of its own snapshots go with it, whether the snapshot-controller has made them or an administrator, unless their policy is
 //! `Retain`: then the data is to be kept. A content is the group's own if it names the group, or if the group owns its
 //! `VolumeSnapshot`. Pure.

@@ -88,7 +88,7 @@ pub enum InvalidSnapshot {
         /// The key of the configuration that says how many digits make names differ.
         setting: &'static str,
     },
-    /// A group cannot be deleted while somebody needs one of its snapshots.
+    /// A group cannot be deleted while an object needs one of its snapshots.
     #[error("{0}")]
     MemberNeeded(Needed),
     /// A group cannot be deleted while it is unknown who needs its snapshots.

@@ -25,7 +25,7 @@ pub struct Found {
     pub odd: Option<Odd>,
 }
 
-/// A group of which the driver's answer does not say which snapshot is of which volume.
+/// A group: the driver's answer does not say which snapshot is of which volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Odd {
     /// What is wrong.

@@ -174,7 +174,7 @@ pub fn is_copied(content: &impl Content) -> bool {
         || meta.annotation(names::ANNOTATION_CONTENT_UID).is_some_and(is_of_another)
 }
 
-/// Whether the request on a content was written beside a mark of somebody else. See [`Intent::is_inherited`].
+/// Whether the request on a content was written beside another writer's mark. See [`Intent::is_inherited`].
 pub fn is_inherited(content: &impl Content) -> bool {
     let text = content.meta().annotation(names::ANNOTATION_SNAPSHOTTING);
     text.is_some_and(|text| serde_json::from_str(text).is_ok_and(|intent: Intent| intent.is_inherited))

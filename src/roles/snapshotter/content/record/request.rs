@@ -51,7 +51,7 @@ pub struct RequestRules {
     pub driver: String,
     /// How snapshots are called.
     pub names: NameRule,
-    /// Whether the driver is told the names of the objects.
+    /// Whether the driver gets the names of the objects.
     pub extra_metadata: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Asked {
     pub intent: String,
     /// Whether the request is the one that the annotation records. Otherwise no error is the final answer to that one.
     pub is_as_recorded: bool,
-    /// Whether the content bore a mark of somebody else before the request was recorded: a snapshot that is older than the content was
+    /// Whether the content bore another writer's mark before the request was recorded: a snapshot that is older than the content was
     /// then taken for another one.
     pub is_inherited: bool,
 }
@@ -179,7 +179,7 @@ fn of_class<K: Content>(
     Ok((parameters, class))
 }
 
-/// The parameters that the driver is told: all but ours.
+/// The parameters that the driver gets: all but ours.
 fn for_driver(parameters: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, InvalidSnapshot> {
     let mut kept = BTreeMap::new();
     for (key, value) in parameters {

@@ -4,7 +4,7 @@ use crate::roles::kit::unknown_values::UnknownValue;
 
 use super::kind::Content;
 
-/// What is not known of a content of our driver.
+/// Unknown values of a content of our driver.
 pub fn of_content<K: Content>(content: &K, driver: &str) -> Vec<UnknownValue> {
     let policy = Some(content.policy()).filter(|_| content.driver() == driver);
     let follows = "the snapshot is kept at the driver when the content is deleted";

@@ -23,7 +23,7 @@ pub enum Wait {
     ForeignClass(String),
     /// It is a copy of another content.
     Copied,
-    /// The driver's snapshot with this id was taken before the content was made, and the content bore a mark of somebody else.
+    /// The driver's snapshot with this id was taken before the content was made, and the content bore another writer's mark.
     Earlier(String),
 }
 

@@ -1,4 +1,4 @@
-//! What people and metrics are told of contents.
+//! Reports contents to people and metrics.
 //!
 //! ```text
 //! report.rs    Events, figures, log lines      texts.rs   the words for failures: pure

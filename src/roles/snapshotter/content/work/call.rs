@@ -113,7 +113,7 @@ impl<K: Driven> Act<'_, '_, K> {
     }
 
     /// Asks the driver for a snapshot, or whether the one that it has taken is ready. Meanwhile, mark and request come back whenever
-    /// somebody wipes them: without them a crash would leave the snapshot to nobody.
+    /// another writer wipes them: without them a crash would leave a snapshot that no object names.
     pub(super) async fn create(&self, asked: &Asked) -> Result<Answer, Stop> {
         let (cx, request, secrets) = (self.cx, &asked.request, self.secrets());
         let (clock, timeout) = (cx.scope.clock, cx.section.call_timeout);
@@ -142,7 +142,7 @@ impl<K: Driven> Act<'_, '_, K> {
         }
     }
 
-    /// Puts mark and request back, which somebody has wiped during the call. Returns how often that has failed in a row. The caller must
+    /// Puts mark and request back, which another writer has wiped during the call. Returns how often that has failed in a row. The caller must
     /// try again by itself: the watch has shown the wipe already, and rings no second time.
     async fn put_back(&self, asked: &Asked, failures: u32) -> u32 {
         let contents = &self.cx.stores.contents;

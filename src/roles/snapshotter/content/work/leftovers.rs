@@ -2,7 +2,7 @@
 //!
 //! A driver that was asked without an answer and then refuses has no snapshot, by convention. Some have one. When such a content is
 //! released, the driver is asked which snapshots the volume has, and an Event names those that no content has. Nothing is deleted,
-//! because any of them may be somebody's. A driver that does not answer delays nothing. If the driver lists nothing, and for groups, which
+//! because each of them may have an owner. A driver that does not answer delays nothing. If the driver lists nothing, and for groups, which
 //! CSI cannot list, the Event says where to look.
 
 use std::fmt;

@@ -97,7 +97,7 @@ impl<K: Content> Context<K> {
         other.or_else(group)
     }
 
-    /// Whether somebody has put a copy of a content that is gone into the cluster.
+    /// Whether a copy of a content that is gone was put into the cluster.
     pub fn has_copy(&self, gone: &K) -> bool {
         let owner = gone.owner().uid.as_str();
         let is_copy = |other: &Arc<K>| other.owner().uid == owner && intent::is_copied(&**other);

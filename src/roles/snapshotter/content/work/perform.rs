@@ -49,7 +49,7 @@ pub(super) async fn perform<K: Driven>(act: &Act<'_, '_, K>, step: Step) -> Resu
     }
 }
 
-/// The same failure, of which the status says nothing.
+/// The same failure. The status says nothing about it.
 fn recorded(mut failed: Box<Failed>) -> Box<Failed> {
     failed.failure.is_recorded = true;
     failed
