@@ -67,7 +67,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(56, "a walk over all objects, and what a list lacks, come in portions"),
             Growth(103, "what an attach/detach controller for all drivers reads of pods, volumes, nodes and drivers"),
             Growth(7, "which drivers are registered on a node"),
-            Growth(114, "the watch goes on while the pages of a list are read, which kube's watcher does not do"),
+            Growth(117, "the watch goes on while the pages of a list are read, which kube's watcher does not do"),
             Growth(50, "subscribers are told of what is there in portions, with changes in between"),
             Growth(39, "an object of a cluster-scoped kind is looked up by a borrowed name"),
         ],
