@@ -137,7 +137,7 @@ const OF_GO_DASHBOARDS: [&str; 12] = [
 ];
 
 /// The expressions with these texts have nothing to show of the sandbox, and why.
-const SILENT: [(&str, &str); 17] = [
+const SILENT: [(&str, &str); 20] = [
     ("csi_control_plane_role_restarts_total", "only a fault of ours would make it appear"),
     ("csi_control_plane_volumes_resumed_total", "no leader before this one had begun anything"),
     ("csi_control_plane_volumes_reclaimed_total", "no claim goes while its volume is being made"),
@@ -158,6 +158,9 @@ const SILENT: [(&str, &str); 17] = [
     ("csi_volume_health_status_writes_dropped_total", "the sandbox's API stores the health of claims"),
     ("csi_volume_health_unknown_condition_total", "the demo driver knows no other kinds of faults than we do"),
     ("csi_control_plane_rpc_concurrency_limit", "the demo's driver takes all calls that it gets"),
+    ("attachdetach_controller", "the demo plays the attach/detach controller itself"),
+    ("storage_count_attachable_volumes_in_use", "the same"),
+    ("csi_control_plane_attach_detach_", "the same"),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
