@@ -112,7 +112,8 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
         cx.orphans.forget(&old.metadata.uid);
     }
     if let Some(new) = new {
-        wake(cx, new, is_reportable(old) != is_reportable(Some(new)));
+        // A new one is looked at also if nothing is reported of it: it may be the one that shows that the other controller is active.
+        wake(cx, new, old.is_none() || is_reportable(old) != is_reportable(Some(new)));
     }
 }
 
