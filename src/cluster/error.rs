@@ -103,6 +103,11 @@ impl ApiErrorKind {
         matches!(self, Self::TooManyRequests | Self::ServerError | Self::Timeout | Self::Connection)
     }
 
+    /// Whether no answer came: the request may have had its effect, or may have it later.
+    pub fn is_unanswered(self) -> bool {
+        matches!(self, Self::Timeout | Self::Connection)
+    }
+
     /// Whether the write was computed from an old state, or may have been: read, and decide again. This includes
     /// `Invalid`, because another client's change may have made a patch invalid.
     pub fn is_stale(self) -> bool {

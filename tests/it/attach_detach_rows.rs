@@ -137,6 +137,8 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         Tests(&[
             "d12_and_d26_nothing_is_deleted_while_the_status_cannot_be_written",
             "d26_lost_answers_of_each_request_lead_to_the_same_end",
+            "d26_what_the_api_may_still_delete_is_not_reported_again",
+            "d26_what_the_api_may_still_delete_goes_whatever_pods_want_by_now",
         ]),
     ),
     (

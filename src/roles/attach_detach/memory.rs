@@ -79,6 +79,8 @@ pub struct SiteMemory {
     pub refused: u32,
     /// When the deletion is asked for again, if the API has not taken it.
     pub retry_at: Option<Instant>,
+    /// Until when the API may still do a deletion that it has not answered.
+    pub unsure_until: Option<Instant>,
 }
 
 /// A volume, by the names of the nodes that have it or want it.

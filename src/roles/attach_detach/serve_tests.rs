@@ -163,6 +163,27 @@ async fn d26_lost_answers_of_each_request_lead_to_the_same_end() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn d26_what_the_api_may_still_delete_is_not_reported_again() {
+    let world = settled(json!({ "retry": { "initial": "100s", "max": "100s" } })).await;
+    let name = id("v").attachment_name("n1");
+    let uid = |world: &Served| world.testbed.api.get::<storage::VolumeAttachment>("", &name).ok()?.metadata.uid;
+    let first = uid(&world);
+    let deletes = Matching::any().verb("delete").resource("volumeattachments");
+    let late =
+        world.testbed.api.faults().add(Fault::on(deletes, Action::DelayBefore(Duration::from_secs(80))).times(1));
+    delete_pod(&world, "web");
+    world.until("the deletion is under way", |world| world.testbed.api.faults().hits(late) == 1).await;
+    pod(&world, "next", "n1", "data");
+    while uid(&world) == first {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(reported(&world, "n1"), Vec::<String>::new(), "it goes at any moment");
+    }
+    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
+    assert!(uid(&world).is_some() && uid(&world) != first);
+    world.testbed.tear_down().await;
+}
+
 fn broken() -> Rejection {
     Rejection::internal("broken")
 }

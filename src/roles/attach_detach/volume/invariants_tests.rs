@@ -54,6 +54,8 @@ enum Fate {
     Refused,
     /// It is done, and nobody hears of it.
     Lost,
+    /// The same, but a deletion is done later.
+    Late,
 }
 
 /// All that there is, and all that a leader remembers.
@@ -62,6 +64,8 @@ struct World {
     memory: VolumeMemory,
     progress: Progress,
     sending: Vec<Step>,
+    /// Deletions that are still to be done: where, of which uid, and whether by force.
+    late: Vec<(usize, u32, bool)>,
     now: Instant,
     uids: u32,
     seconds: u32,
@@ -72,7 +76,16 @@ impl World {
         let live = Object { is_ready: true, ..Object::default() };
         let nodes = [(); 3].map(|()| Node { live: live.clone(), cached: live.clone(), ..Node::default() });
         let (memory, progress) = (VolumeMemory::default(), Progress::default());
-        Self { nodes, memory, progress, sending: Vec::new(), now: Instant::now(), uids: 0, seconds: 0 }
+        Self {
+            nodes,
+            memory,
+            progress,
+            sending: Vec::new(),
+            late: Vec::new(),
+            now: Instant::now(),
+            uids: 0,
+            seconds: 0,
+        }
     }
 
     fn uid(&self, at: usize) -> String {
@@ -94,6 +107,8 @@ impl World {
             let memory = self.memory.sites.get(NODES[at]).cloned().unwrap_or_default();
             site.memory = if *memory.uid == *self.uid(at) { memory } else { SiteMemory::default() };
             site.age = site.memory.phase.map_or(Duration::ZERO, |(_, since)| self.now - since);
+            let until = site.memory.unsure_until;
+            site.until_sure = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.now));
             (NODES[at].to_owned(), site)
         };
         View {
@@ -142,8 +157,11 @@ impl World {
         for step in &sending {
             if let Step::Delete(node, force) = step {
                 let site = &view.sites[node];
-                prop_assert!(!site.is_wanted(), "I5");
                 prop_assert!(!site.is_reported, "I1, as decided");
+                if site.is_unsure() {
+                    continue;
+                }
+                prop_assert!(!site.is_wanted(), "I5");
                 let node = &self.nodes[at(node)].cached;
                 prop_assert!(force.is_some() || !node.in_use, "I2, as decided");
                 match force {
@@ -164,18 +182,30 @@ impl World {
     }
 
     fn delete(&mut self, name: &str, force: Option<Force>, fate: Fate) -> Result<(), TestCaseError> {
-        let node = &mut self.nodes[at(name)];
-        if fate != Fate::Refused {
-            prop_assert!(!node.live.is_reported, "I1");
-            prop_assert!(force.is_some() || !node.is_mounted, "a volume is taken from under a pod");
-            if let Some((_, _, is_deleting)) = &mut node.attachment {
-                *is_deleting = true;
-            }
+        let held = self.nodes[at(name)].attachment.map(|(uid, ..)| (at(name), uid, force.is_some()));
+        match fate {
+            Fate::Refused => {}
+            Fate::Late => self.late.extend(held),
+            Fate::Answered | Fate::Lost => held.into_iter().try_for_each(|held| self.deleted(held))?,
+        }
+        if let (Fate::Late | Fate::Lost, Some(site)) = (fate, self.memory.sites.get_mut(name)) {
+            site.unsure_until = Some(self.now + Duration::from_secs(120));
         }
         if fate != Fate::Answered {
             self.progress.failed = Some((name.to_owned(), AttemptFailure(AttemptError::Endless(1))));
         } else if let Some(site) = self.memory.sites.get_mut(name) {
             site.is_deleted = true;
+        }
+        Ok(())
+    }
+
+    /// A deletion is done.
+    fn deleted(&mut self, (at, of, is_forced): (usize, u32, bool)) -> Result<(), TestCaseError> {
+        let node = &mut self.nodes[at];
+        if let Some((_, _, is_deleting)) = node.attachment.as_mut().filter(|(uid, ..)| *uid == of) {
+            prop_assert!(!node.live.is_reported, "I1");
+            prop_assert!(is_forced || !node.is_mounted, "a volume is taken from under a pod");
+            *is_deleting = true;
         }
         Ok(())
     }
@@ -281,9 +311,13 @@ impl World {
             }
             8 => node.writes(|live| live.is_ready = !live.is_ready),
             9 => node.writes(|live| live.is_tainted = !live.is_tainted),
-            10 => self.now += Duration::from_secs(200),
-            // Another leader: what was decided is never sent.
+            10 => {
+                self.now += Duration::from_secs(200);
+                self.late.clear();
+            }
+            // Another leader: what was decided is never sent, and what was sent is done or lost.
             11 => {
+                self.late.clear();
                 (self.memory, self.progress, self.sending) = (VolumeMemory::default(), Progress::default(), Vec::new());
                 for node in &mut self.nodes {
                     (node.writing, node.writer) = (None, status::Progress::default());
@@ -294,6 +328,8 @@ impl World {
             16 => drop(self.writer(at, Fate::Lost)?),
             17 => drop(self.volume(Fate::Refused)?),
             18 => drop(self.volume(Fate::Lost)?),
+            20 => drop(self.volume(Fate::Late)?),
+            21 => std::mem::take(&mut self.late).into_iter().try_for_each(|held| self.deleted(held))?,
             SEEN => node.cached = node.live.clone(),
             _ => drop(self.volume(Fate::Answered)?),
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::cluster::{NodeState, ObjectName, PersistentVolume, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory, of_volume};
@@ -120,7 +122,8 @@ fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: O
     let is_listed = |state: &NodeState| state.volumes_attached.iter().any(|volume| *volume.name == *id.name());
     let now = cx.scope.clock.now();
     let age = memory.phase.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
-    let until_retry = memory.retry_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+    let until = |moment: Option<Instant>| moment.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+    let (until_retry, until_sure) = (until(memory.retry_at), until(memory.unsure_until));
     Site {
         is_managed: state.as_ref().is_none_or(|state| cx.manages(state)),
         standing: standing(cx, id, node, state.as_deref(), &attachment),
@@ -131,6 +134,7 @@ fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: O
         is_written,
         age,
         until_retry,
+        until_sure,
         memory,
     }
 }

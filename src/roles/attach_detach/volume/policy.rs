@@ -18,7 +18,7 @@ use super::view::{Progress, Site, State, Step, View};
 
 /// The policy.
 pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
-    if let Some(next) = after_failure(progress) {
+    if let Some(next) = after_failure(view, progress) {
         return next;
     }
     match view.permit {
@@ -61,10 +61,12 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
     plan.waits.into_iter().min().map_or(Next::Done, |wait| Next::Do(Step::Wait(wait)))
 }
 
-/// A deletion has failed: if the attachment is live still, its name is put back, and then the attempt ends (row d of spec 7).
-fn after_failure(progress: &Progress) -> Option<Next<Step>> {
+/// A deletion has failed: if the attachment is live still, its name is put back, and then the attempt ends (row d of spec 7). Nothing is put
+/// back that the API may still delete.
+fn after_failure(view: &View, progress: &Progress) -> Option<Next<Step>> {
     let (node, failure) = progress.failed.as_ref()?;
     Some(Next::Do(match progress.is_live {
+        _ if view.sites.get(node).is_some_and(Site::is_unsure) => Step::Fail(failure.clone()),
         None => Step::ReadAgain(node.clone()),
         Some(true) if !progress.is_restored => Step::Restore(vec![node.clone()]),
         Some(_) => Step::Fail(failure.clone()),
@@ -94,6 +96,17 @@ struct Plan {
 
 impl Plan {
     fn detach(&mut self, view: &View, node: &str, site: &Site) {
+        if site.is_unsure() {
+            // Whatever pods want by now: its name is out, nobody uses it, and it may go at any moment. So it goes, and is made anew.
+            if site.until_retry.is_zero() {
+                let opened = gate(site.standing, site.age, view.rules.force);
+                let force = if let Gate::Open(force) = opened { force } else { None };
+                self.deleted.push((node.to_owned(), force));
+            } else {
+                self.waits.push(site.until_retry);
+            }
+            return;
+        }
         if !matches!(site.state(), State::Pending | State::Attached) {
             return;
         }

@@ -55,6 +55,7 @@ pub(super) fn site(attachment: Held) -> Site {
         memory: SiteMemory::default(),
         age: Duration::ZERO,
         until_retry: Duration::ZERO,
+        until_sure: Duration::ZERO,
     }
 }
 
@@ -402,4 +403,25 @@ fn d13_after_a_failed_deletion_the_name_is_put_back_if_the_attachment_is_live() 
     assert_eq!(failed(Some(true), false), restore("n"));
     assert_eq!(failed(Some(true), true), Next::Do(Step::Fail(failure())));
     assert_eq!(failed(Some(false), false), Next::Do(Step::Fail(failure())), "it is gone after all, or going");
+}
+
+#[test]
+fn d26_what_the_api_may_still_delete_goes_whatever_pods_want_by_now() {
+    use super::super::view::AttemptFailure;
+    use crate::roles::kit::AttemptError;
+    let failure = || AttemptFailure(AttemptError::Endless(1));
+    let unsure = |standing, until_sure, until_retry| {
+        let site = Site { until_sure, ..on(standing, wanted(site(live("n")), "web", 1)) };
+        let site = withdrawn(lasting(site, Duration::from_secs(10)), Withdrawal::Confirmed);
+        view(vec![("n", Site { until_retry, ..site })])
+    };
+    let failed = Progress { failed: Some(("n".to_owned(), failure())), ..Progress::default() };
+    assert_eq!(next_step(&unsure(READY, LONG, LONG), &failed), Next::Do(Step::Fail(failure())), "nothing is put back");
+    assert_eq!(step(&unsure(READY, LONG, Duration::ZERO)), delete("n", None));
+    assert_eq!(step(&unsure(TAINTED, LONG, Duration::ZERO)), delete("n", Some(Force::OutOfService)));
+    // A kubelet whose pod wants it says so, and cannot mount it.
+    let used = Standing::There { in_use: true, out_of_service: false, is_ready: true };
+    assert_eq!(step(&unsure(used, LONG, Duration::ZERO)), delete("n", None));
+    assert_eq!(step(&unsure(READY, LONG, Duration::from_secs(1))), Next::Do(Step::Wait(Duration::from_secs(1))));
+    assert_eq!(step(&unsure(READY, Duration::ZERO, Duration::ZERO)), restore("n"), "it cannot go any more");
 }

@@ -1,6 +1,7 @@
 //! The reconciler of volumes, with one request for each step. The policy is [`policy`](super::policy).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -21,6 +22,9 @@ use super::view::{Answer, AttemptFailure, Progress, Site, Step, View};
 
 /// Deletes an attachment.
 const DELETE: Op = Op("cannot delete the VolumeAttachment");
+
+/// How long the API may still do what it has not answered. It gives a request up after a minute, unless it is told otherwise.
+const UNSURE: Duration = Duration::from_secs(120);
 
 /// The reconciler of the queue of volumes. A key is the driver and its id of the volume, so that nothing else is done with a volume at the
 /// same time, whatever the number of its nodes.
@@ -134,6 +138,13 @@ impl Reconcile for Volumes {
                 // Of several the first is told; the others are seen again by the next attempt.
                 progress.failed.get_or_insert((node, failure));
             }
+            Answer::Unanswered(node, failure, [retry_at, until]) => {
+                if let Some(site) = memory.sites.get_mut(&node) {
+                    site.refused = site.refused.saturating_add(1);
+                    (site.retry_at, site.unsure_until) = (Some(retry_at), Some(until));
+                }
+                progress.failed.get_or_insert((node, failure));
+            }
             Answer::Read(_, is_live) => progress.is_live = Some(is_live),
             Answer::Created(node, uid, version) => {
                 memory.sites.insert(node, SiteMemory { uid, created: version, ..SiteMemory::default() });
@@ -195,7 +206,13 @@ impl Volumes {
             Ok(_) => Ok(Answer::Deleted(node, force)),
             Err(Stop::Failed(error)) => {
                 let delay = self.0.section.retry.backoff().delay(site.memory.refused.saturating_add(1), None, 0.0);
-                Ok(Answer::NotDeleted(node, AttemptFailure(error), self.0.scope.clock.now() + delay))
+                let (now, is_unanswered) =
+                    (self.0.scope.clock.now(), error.api().is_some_and(|it| it.kind().is_unanswered()));
+                Ok(if is_unanswered {
+                    Answer::Unanswered(node, AttemptFailure(error), [now + delay, now + UNSURE])
+                } else {
+                    Answer::NotDeleted(node, AttemptFailure(error), now + delay)
+                })
             }
             Err(stop) => Err(stop),
         }

@@ -40,7 +40,9 @@ pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
             waited.into_iter().chain([Telling::Did("attaching", None)]).collect()
         }
         Answer::Told(news) => news.iter().flat_map(|news| told(view, &news.node, &news.what)).collect(),
-        Answer::Withdrawn | Answer::Restored | Answer::NotDeleted(..) | Answer::Read(..) => Vec::new(),
+        Answer::Withdrawn | Answer::Restored | Answer::NotDeleted(..) | Answer::Unanswered(..) | Answer::Read(..) => {
+            Vec::new()
+        }
     }
 }
 

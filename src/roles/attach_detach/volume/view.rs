@@ -100,6 +100,8 @@ pub struct Site {
     pub age: Duration,
     /// How long its deletion waits, because the API has not taken it.
     pub until_retry: Duration,
+    /// How long the API may still do a deletion of its attachment that it has not answered; zero: no longer.
+    pub until_sure: Duration,
 }
 
 /// The object under the name of an attachment.
@@ -138,6 +140,7 @@ impl Site {
             Held::Clash(_) => State::Clash,
             Held::Fits(held) if held.metadata.deletion_timestamp.is_some() => State::Deleting,
             Held::Fits(held) if self.memory.is_deleted && self.memory.uid == held.metadata.uid => State::Deleting,
+            Held::Fits(_) if !self.until_sure.is_zero() => State::Deleting,
             Held::Fits(held) if held.status.attached => State::Attached,
             Held::Fits(_) | Held::Created => State::Pending,
         }
@@ -155,6 +158,12 @@ impl Site {
     /// Its attachment, once a watch has shown it.
     pub fn attachment(&self) -> Option<&Arc<VolumeAttachment>> {
         if let Held::Fits(held) = &self.attachment { Some(held) } else { None }
+    }
+
+    /// Whether it is not known whether the API deletes the attachment.
+    pub fn is_unsure(&self) -> bool {
+        let is_live = |held: &Arc<VolumeAttachment>| held.metadata.deletion_timestamp.is_none();
+        !self.until_sure.is_zero() && !self.memory.is_deleted && self.attachment().is_some_and(is_live)
     }
 
     /// Whether some pod on the node wants the volume.
@@ -249,8 +258,10 @@ pub enum Answer {
     Restored,
     /// The attachment to this node is gone or going.
     Deleted(String, Option<Force>),
-    /// It is not: the API has refused, or did not answer. It is asked again at this moment.
+    /// It is not: the API has refused. It is asked again at this moment.
     NotDeleted(String, AttemptFailure, Instant),
+    /// The API did not answer, and may delete it at any time until the second moment. It is asked again at the first.
+    Unanswered(String, AttemptFailure, [Instant; 2]),
     /// Whether the attachment to this node, whose deletion has failed, is still live.
     Read(String, bool),
     /// The attachment to this node, with its uid and version.
