@@ -7,6 +7,8 @@
 //!             for each moment and each way to die: play ─> die ─> people do things ─> successor ─> rest ─> verdict
 //! ```
 //!
+//! Scenarios of pods (`attachments`) have kubelets besides, and are judged by the checks of the simulation, too.
+//!
 //! All of it runs on a simulated network and clock. So a run that dies at an instant equals the recorded run up to that
 //! instant, which is checked, too. `just crash` plays everything, `just crash-one 'SCENARIO' 'MILLISECONDS DEATH'`
 //! prints one.

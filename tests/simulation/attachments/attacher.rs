@@ -20,8 +20,8 @@ const FINALIZER: &str = "example.com/attacher";
 #[derive(Debug)]
 pub(super) struct Attacher {
     drivers: &'static [&'static str],
-    /// Whether it refuses to attach to a second node what is attached to one: some drivers do, and where `multiAttach` is `confirmed`
-    /// all must.
+    /// Whether it refuses to attach to a second node what is attached to one: some drivers do, and where nothing else keeps
+    /// it from that all must.
     refuses: bool,
     /// Whether anything fails.
     pub(super) fails: bool,

@@ -216,15 +216,6 @@ impl Play {
     }
 
     fn fail_api(&mut self) {
-        let action = match self.stage.rng.random_range(0..8) {
-            0 => Action::Refuse(Rejection::internal("scripted")),
-            1 => Action::RefuseAfter(Rejection::internal("scripted")),
-            2 => Action::CutBefore,
-            3 => Action::CutAfter,
-            4 => Action::Refuse(Rejection::conflict(kind(NODES), "scripted")),
-            5 | 6 => Action::DelayAfter(self.stage.seconds(0.1, 3.0)),
-            _ => Action::Refuse(Rejection::too_many_requests(1)),
-        };
         let daemon = self.stage.daemon();
         let (verb, plural) = [
             ("patch", NODES),
@@ -235,6 +226,16 @@ impl Play {
             ("delete", ATTACHMENTS),
             ("get", ATTACHMENTS),
         ][self.stage.rng.random_range(0..7)];
+        let action = match self.stage.rng.random_range(0..8) {
+            0 => Action::Refuse(Rejection::internal("scripted")),
+            1 => Action::RefuseAfter(Rejection::internal("scripted")),
+            2 => Action::CutBefore,
+            3 => Action::CutAfter,
+            4 => Action::Refuse(Rejection::conflict(kind(NODES), "scripted")),
+            5 => Action::DelayAfter(self.stage.seconds(0.1, 3.0)),
+            6 if verb != "get" => Action::DelayBefore(self.stage.seconds(0.1, 3.0)),
+            _ => Action::Refuse(Rejection::too_many_requests(1)),
+        };
         // The answer to a read is as old as its delay, and the checks know when it came.
         if verb == "get" && matches!(action, Action::DelayAfter(_)) {
             return;

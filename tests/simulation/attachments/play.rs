@@ -84,6 +84,11 @@ impl Setting {
         Duration::from_secs(if self.is_rough { 30 } else { 5 })
     }
 
+    /// Whether an exclusive volume may have two attachments, of which its driver attaches one: also because the other controller makes one.
+    pub(super) fn may_share(self) -> bool {
+        !self.is_strict || self.has_other
+    }
+
     pub(super) fn waits(self) -> Duration {
         Duration::from_secs(self.wait)
     }
@@ -132,7 +137,7 @@ impl Play {
         let cluster = Cluster(stage.testbed.api.clone());
         let pace = Duration::from_millis(setting.pace);
         let kubelets = (0..NODE_COUNT).map(|index| Kubelet::new(node_name(index), pace)).collect();
-        let attacher = Attacher::new(!setting.attaches, !setting.is_strict);
+        let attacher = Attacher::new(!setting.attaches, setting.may_share());
         let mut play = Self { stage, setting, cluster, kubelets, attacher, checks, mutant, trace };
         for daemon in DAEMONS {
             let latency = play.stage.seconds(0.0, 0.03);

@@ -38,7 +38,7 @@ impl Checks {
             let (node, volume) = site;
             let others = || held.iter().filter(|((it, other), _)| other == volume && it != node);
             let is_elsewhere = is_exclusive(volume) && others().any(|(_, it)| is_attached(it));
-            let may_share = !is_exclusive(volume) || !self.setting.is_strict;
+            let may_share = !is_exclusive(volume) || self.setting.may_share();
             match held.get(*site) {
                 Some(_) if !may_share && others().next().is_some() => {
                     faults.push((Rule::End, format!("{volume} has an attachment beside that to {node}")));
