@@ -60,6 +60,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(3, "only a client of the API gives a cache its answer"),
             Growth(41, "a CSIDriver has all fields that a role depends on"),
             Growth(3, "a kind that does not exist is told from one that cannot be read"),
+            Growth(3, "a request without an answer may be done later"),
             Growth(4, "objects are found by a field"),
             Growth(20, "an Event that tells how things are is one, whichever process tells it"),
             Growth(8, "the node of a pod that uses claims"),
@@ -154,6 +155,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
             Growth(15, "its back-off has defaults of its own, also where one of its keys is given"),
             Growth(33, "what is reported to a node is gathered while more is on its way"),
+            Growth(42, "what the API may still delete goes, and what a list does not tell of a node counts as in use"),
         ],
     ),
     (
