@@ -13,6 +13,10 @@ use super::time::{self, Time};
 const SENT_AT_ONCE: usize = 2048;
 /// What a service account's name begins with. Those are the controllers that are held to the rules; people and tests may do as they like.
 const ACCOUNT: &str = "system:serviceaccount:";
+/// The annotation of an attachment for its node's ID at the driver.
+const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+/// The annotation of an attachment for the volume that it was published as.
+const VOLUME_HANDLE: &str = "csi-control-plane.io/volume-handle";
 
 /// The kinds that the rules are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,7 +92,7 @@ pub(super) struct Write {
     pub(super) verb: String,
     /// Whether it had an effect. A server may have stored what it could not answer: its client was killed, or etcd was slow.
     pub(super) is_certain: bool,
-    /// The object that came of it. `None`: it is gone. Of what is not certain: the finalizers alone that it set.
+    /// The object that came of it. `None`: it is gone. Of what is not certain: only what it set.
     pub(super) object: Option<Object>,
 }
 
@@ -170,15 +174,33 @@ pub(super) fn read(number: usize, line: &str) -> Result<Vec<Write>, String> {
     })
 }
 
-/// What a request would set: a list of operations, or an object or a part of it.
+/// What a request would set: a list of operations, or an object or a part of it. The ids that an attacher notes on an attachment come with
+/// its finalizer, in one write.
 fn wanted(request: &Value) -> Object {
-    let operations = request.as_array().into_iter().flatten();
-    let added =
-        operations.filter(|it| it["path"].as_str().is_some_and(|path| path.starts_with("/metadata/finalizers")));
-    let added = added.filter(|it| it["op"] == "add").map(|it| &it["value"]);
-    let values = added.chain([&request["metadata"]["finalizers"]]);
-    let texts = values.flat_map(|it| it.as_array().map_or_else(|| vec![it], |all| all.iter().collect()));
-    Object { finalizers: texts.filter_map(Value::as_str).map(str::to_owned).collect(), ..Object::default() }
+    let added: Vec<(&str, &Value)> = match request.as_array() {
+        Some(operations) => {
+            let added = operations.iter().filter(|it| it["op"] == "add");
+            added.filter_map(|it| Some((it["path"].as_str()?, &it["value"]))).collect()
+        }
+        None => ["/metadata/finalizers", "/metadata/annotations"]
+            .iter()
+            .filter_map(|&path| Some((path, request.pointer(path)?)))
+            .collect(),
+    };
+    let finalizers = added.iter().filter(|(path, _)| path.starts_with("/metadata/finalizers"));
+    let finalizers = finalizers.flat_map(|(_, it)| it.as_array().map_or_else(|| vec![*it], |all| all.iter().collect()));
+    let note = |key: &str| {
+        let alone = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+        let with_others = added.iter().filter(|(path, _)| *path == "/metadata/annotations").map(|(_, it)| &it[key]);
+        let value = with_others.chain(added.iter().filter(|(path, _)| *path == alone).map(|(_, it)| *it)).last();
+        value.and_then(Value::as_str).map(str::to_owned)
+    };
+    Object {
+        finalizers: finalizers.filter_map(Value::as_str).map(str::to_owned).collect(),
+        node: note(NODE_ID),
+        handle: note(VOLUME_HANDLE),
+        ..Object::default()
+    }
 }
 
 /// What an object says.
@@ -200,10 +222,9 @@ fn object(kind: Kind, answer: &Value) -> Object {
         Kind::Attachment => {
             object.driver = own("/spec/attacher").unwrap_or_default();
             object.volume = own("/spec/source/persistentVolumeName");
-            object.node = note("csi.alpha.kubernetes.io/node-id");
+            object.node = note(NODE_ID);
             object.is_attached = answer["status"]["attached"] == true;
-            object.handle = own("/spec/source/inlineVolumeSpec/csi/volumeHandle")
-                .or_else(|| note("csi-control-plane.io/volume-handle"));
+            object.handle = own("/spec/source/inlineVolumeSpec/csi/volumeHandle").or_else(|| note(VOLUME_HANDLE));
         }
         Kind::Snapshot | Kind::Group => {
             let (status, source, of) = match kind {

@@ -67,12 +67,18 @@ impl<'a> History<'a> {
     }
 }
 
-/// An uncertain write with the object that would have come of it: the one that was there, with the finalizers that it added.
+/// An uncertain write with the object that would have come of it: the one that was there, with what it set, or on its way out.
 fn come_of(uncertain: &Write, writes: &[&Write]) -> Option<Write> {
     let there = writes.iter().rev().find(|write| write.from <= uncertain.to)?.object.as_ref()?;
     let mut object = there.clone();
-    object.finalizers.extend(uncertain.object.iter().flat_map(|it| it.finalizers.clone()));
-    Some(Write { object: Some(object), ..uncertain.clone() })
+    if let Some(set) = &uncertain.object {
+        object.finalizers.extend(set.finalizers.iter().cloned());
+        object.node = set.node.clone().or(object.node);
+        object.handle = set.handle.clone().or(object.handle);
+    }
+    object.is_deleting |= uncertain.verb.starts_with("delete");
+    let is_gone = object.is_deleting && object.finalizers.is_empty();
+    Some(Write { object: (!is_gone).then_some(object), ..uncertain.clone() })
 }
 
 /// All objects that these writes tell of.

@@ -102,8 +102,7 @@ impl Records {
     /// The same with the write of this time at another time.
     fn moved(&self, from: u64, to: u64) -> Self {
         let mut moved = self.clone();
-        let found = |line: &&mut Value| line["requestReceivedTimestamp"] == instant(from);
-        let line = moved.audit.iter_mut().find(found).expect("a write at this time");
+        let line = moved.at(from);
         line["requestReceivedTimestamp"] = instant(to).into();
         line["stageTimestamp"] = instant(to + 2).into();
         moved
@@ -112,9 +111,14 @@ impl Records {
     /// The same with the write of this time by somebody else.
     fn written_by(&self, at: u64, user: &str) -> Self {
         let mut other = self.clone();
-        let found = |line: &&mut Value| line["requestReceivedTimestamp"] == instant(at);
-        other.audit.iter_mut().find(found).expect("a write at this time")["user"]["username"] = user.into();
+        other.at(at)["user"]["username"] = user.into();
         other
+    }
+
+    /// The write of this time.
+    fn at(&mut self, at: u64) -> &mut Value {
+        let found = |line: &&mut Value| line["requestReceivedTimestamp"] == instant(at);
+        self.audit.iter_mut().find(found).expect("a write at this time")
     }
 }
 
@@ -228,13 +232,17 @@ fn a_finalizer_may_stand_of_whose_write_nobody_was_told_the_end() {
     // Its writer was killed: the server has stored it, or not.
     let unanswered = |at: u64, finalizer: &str| {
         let mut records = life();
-        let found = |line: &&mut Value| line["requestReceivedTimestamp"] == instant(at);
-        let line = records.audit.iter_mut().find(found).expect("a write at this time");
+        let line = records.at(at);
+        // The attachment says its node from the same write on.
+        let mut notes = line["responseObject"]["metadata"]["annotations"].take();
+        notes["csi-control-plane.io/volume-handle"] = "v".into();
         line["responseStatus"]["code"] = 504.into();
         line["responseObject"] = json!({"kind": "Status", "metadata": {}});
         line["requestObject"] = json!([
             {"op": "test", "path": "/metadata/finalizers", "value": null},
-            {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]}]);
+            {"op": "add", "path": "/metadata/finalizers", "value": [finalizer]},
+            {"op": "add", "path": "/metadata/annotations", "value": notes}]);
+        records.at(3000)["responseObject"]["metadata"]["annotations"].take();
         records
     };
     for at in [4000, 5000] {
@@ -293,6 +301,12 @@ fn no_volume_is_unpublished_that_an_attachment_keeps() {
     let mut elsewhere = life();
     elsewhere.call(6500, "ControllerUnpublishVolume", &json!({"volume": "v", "node": "m"}), "OK");
     assert_eq!(elsewhere.broken(), []);
+    // So may one whose writer was not told its end.
+    let mut unanswered = life();
+    let deletion = unanswered.at(7000);
+    deletion["responseStatus"]["code"] = 504.into();
+    deletion["requestObject"] = json!({"kind": "DeleteOptions"});
+    assert_eq!(unanswered.broken(), []);
     // One that did not come about is tried again.
     let failed = life().without(|line| line["responseObject"]["status"]["attached"] == true && line["verb"] == "patch");
     assert_eq!(failed.broken(), []);
