@@ -46,9 +46,8 @@ pub(crate) enum Extent {
     ControllersWithSnapshots,
     /// With kube-controller-manager, but for its attach/detach controller, and kube-scheduler.
     WithoutAttachDetach,
-    /// With kube-controller-manager and kube-scheduler, for nodes that have a kubelet: it answers pods, too, where their service
-    /// accounts look for it.
-    Nodes,
+    /// With kube-controller-manager and kube-scheduler, for nodes that have a kubelet: it answers pods where their accounts look for it.
+    Nodes { has_attach_detach: bool },
 }
 
 impl Extent {
@@ -234,7 +233,8 @@ impl ControlPlane {
         // Nodes without a kubelet have no heartbeat that it could miss: after its grace period it would make them all unready, and
         // taint them.
         let off = match self.extent {
-            Extent::Nodes => "",
+            Extent::Nodes { has_attach_detach: true } => "",
+            Extent::Nodes { has_attach_detach: false } => ",-persistentvolume-attach-detach-controller",
             Extent::WithoutAttachDetach => ",-node-lifecycle-controller,-persistentvolume-attach-detach-controller",
             _ => ",-node-lifecycle-controller",
         };
@@ -347,7 +347,7 @@ impl Ports {
     fn of(extent: Extent) -> Self {
         let listeners = [(); 3].map(|()| listener());
         let [etcd, peer, api] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        Self { etcd, peer, api: if extent == Extent::Nodes { 443 } else { api } }
+        Self { etcd, peer, api: if matches!(extent, Extent::Nodes { .. }) { 443 } else { api } }
     }
 }
 
@@ -431,7 +431,7 @@ fn api_arguments(ports: Ports, extent: Extent) -> Vec<String> {
     .to_vec();
     arguments.push(format!("--etcd-servers=https://127.0.0.1:{etcd}"));
     arguments.push(format!("--secure-port={api}"));
-    let everywhere = extent == Extent::Nodes;
+    let everywhere = matches!(extent, Extent::Nodes { .. });
     arguments.push(format!("--bind-address={}", if everywhere { "0.0.0.0" } else { "127.0.0.1" }));
     if extent.lets_sources_be_anywhere() {
         arguments.push("--feature-gates=CrossNamespaceVolumeDataSource=true".to_owned());

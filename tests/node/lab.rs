@@ -57,6 +57,8 @@ pub(crate) struct Lab {
 pub(crate) struct Plan {
     /// Whether it has the kinds of snapshots, and snapshot-controller.
     pub(crate) has_snapshots: bool,
+    /// Whether kube-controller-manager attaches what pods want.
+    pub(crate) has_attach_detach: bool,
     /// How many nodes.
     pub(crate) nodes: usize,
     /// The images on each of them, as archives.
@@ -71,20 +73,27 @@ pub(crate) struct Plan {
     pub(crate) values: Option<Value>,
 }
 
-impl Lab {
-    /// Starts a control plane and two nodes, and installs the chart.
-    pub(crate) async fn start() -> Self {
+impl Plan {
+    /// Two nodes, and the chart. The images come into this folder.
+    pub(crate) fn usual(folder: &Path) -> Self {
         let roles = json!({"attacher": {}, "provisioner": {}, "resizer": {}, "reconciler": {}, "liveness": {}});
-        Self::start_as(|folder| Plan {
+        Self {
             has_snapshots: false,
+            has_attach_detach: true,
             nodes: 2,
             images: images::make(folder),
             name: NAME,
             driver: json!({"attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File"}),
             profile: Some(json!({})),
             values: Some(values_of_the_chart(&roles, &[])),
-        })
-        .await
+        }
+    }
+}
+
+impl Lab {
+    /// Starts a control plane and two nodes, and installs the chart.
+    pub(crate) async fn start() -> Self {
+        Self::start_as(Plan::usual).await
     }
 
     /// The same with what a plan says. The plan is told a folder for images.
@@ -100,7 +109,7 @@ impl Lab {
             std::fs::write(storage.join(PROFILE), profile.to_string()).unwrap();
             storage.join(RPCS)
         });
-        let cluster = ControlPlane::start(Extent::Nodes).await;
+        let cluster = ControlPlane::start(Extent::Nodes { has_attach_detach: plan.has_attach_detach }).await;
         if plan.has_snapshots {
             cluster.start_snapshot_controller().await;
         }
@@ -188,8 +197,12 @@ impl Lab {
 
     /// Runs Helm on the cluster, in the release's namespace.
     pub(crate) fn helm(&self, arguments: &[&str]) -> Result<String, String> {
+        self.helm_in(NAMESPACE, arguments)
+    }
+
+    pub(crate) fn helm_in(&self, namespace: &str, arguments: &[&str]) -> Result<String, String> {
         let kubeconfig = self.cluster.admin_kubeconfig();
-        let more = ["--namespace", NAMESPACE, "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let more = ["--namespace", namespace, "--kubeconfig", kubeconfig.to_str().unwrap()];
         let mut command = Command::new(programs::find("helm"));
         // Without what the caller has told Helm.
         let output = command.args(arguments).args(more).env_clear().env("HOME", &self.folder).output().unwrap();

@@ -16,7 +16,10 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 #[tokio::test]
 async fn a_lost_node_keeps_its_volumes_until_it_is_out_of_service_and_comes_back() {
-    let mut lab = Lab::start().await;
+    a_lost_node_keeps_its_volumes(&mut Lab::start().await).await;
+}
+
+pub(super) async fn a_lost_node_keeps_its_volumes(lab: &mut Lab) {
     let leader = lab.leader("attacher").await.0.spec.unwrap().node_name.unwrap();
     let at = lab.machines.iter().position(|machine| machine.name == leader).unwrap();
     let [lost, other] = [at, 1 - at].map(|node| lab.machines[node].name.clone());
@@ -29,10 +32,10 @@ async fn a_lost_node_keeps_its_volumes_until_it_is_out_of_service_and_comes_back
 
     lab.machines[at].lose();
     let begun = Instant::now();
-    is_ready(&lab, &lost, false).await;
+    is_ready(lab, &lost, false).await;
     println!("the node is not ready {:.0} s after its end", begun.elapsed().as_secs_f64());
     // Another daemon works, and does what it is asked; nobody has said that the lost machine writes no more.
-    a_volume_is_used(&lab, "beside-the-loss", &other).await;
+    a_volume_is_used(lab, "beside-the-loss", &other).await;
     assert_eq!(lab.attachments().await.get(&volume), Some(&lost));
     assert_eq!(lab.published(&volume), [lost.as_str()], "at the driver");
 
@@ -43,13 +46,13 @@ async fn a_lost_node_keeps_its_volumes_until_it_is_out_of_service_and_comes_back
     lab.until("the lost pod is gone", async || pods.get_opt("busy").await.unwrap().is_none().then_some(())).await;
     lab.detached(&volume).await;
     println!("out of service: the pod is gone and its volume is detached after {:.1} s", begun.elapsed().as_secs_f64());
-    every_number_is_there(&lab, "busy", &other).await;
+    every_number_is_there(lab, "busy", &other).await;
 
     lab.machines[at].come_back().await;
-    is_ready(&lab, &lost, true).await;
+    is_ready(lab, &lost, true).await;
     lab.kubectl(&["taint", "node", &lost, &format!("{OUT_OF_SERVICE}-")]).unwrap();
     lab.pods_are_ready().await;
-    a_volume_is_used(&lab, "after-the-loss", &lost).await;
+    a_volume_is_used(lab, "after-the-loss", &lost).await;
     lab.discard("busy").await;
     lab.nothing_is_left().await;
 }

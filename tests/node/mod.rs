@@ -16,6 +16,7 @@
 
 use std::path::PathBuf;
 
+mod attaching;
 mod ended;
 pub(crate) mod images;
 mod installed;

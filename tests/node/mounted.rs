@@ -19,7 +19,7 @@ async fn pods_read_on_one_node_what_pods_have_written_on_another() {
     lab.nothing_is_left().await;
 }
 
-async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
+pub(super) async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
     lab.claim(&claim("files", "Filesystem", "1Gi")).await;
     lab.run(&pod("writer", "files", first, "echo precious >/data/file && sync")).await;
     let volume = lab.volume_of("files").await;
@@ -38,7 +38,7 @@ async fn data_follows_its_claim(lab: &Lab, first: &str, second: &str) {
     lab.discard("files").await;
 }
 
-async fn a_device_is_as_large_as_its_claim_and_keeps_its_bytes(lab: &Lab, first: &str, second: &str) {
+pub(super) async fn a_device_is_as_large_as_its_claim_and_keeps_its_bytes(lab: &Lab, first: &str, second: &str) {
     lab.claim(&claim("device", "Block", "16Mi")).await;
     let write =
         "blockdev --getsize64 /dev/data && echo precious | dd of=/dev/data bs=512 seek=100 conv=sync,fsync 2>/dev/null";
@@ -58,7 +58,7 @@ async fn a_group_owns_the_volume_of_its_pod(lab: &Lab, node: &str) {
     lab.discard("shared").await;
 }
 
-async fn an_ephemeral_volume_ends_with_its_pod(lab: &Lab, node: &str) {
+pub(super) async fn an_ephemeral_volume_ends_with_its_pod(lab: &Lab, node: &str) {
     let mut wanted = pod("passing", "none", node, "echo here >/data/file; sleep 1000");
     let template = claim("none", "Filesystem", "1Gi")["spec"].clone();
     wanted["spec"]["volumes"] = json!([{"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": template}}}]);

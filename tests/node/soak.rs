@@ -51,6 +51,7 @@ async fn pods_read_what_was_written_while_daemons_and_drivers_die() {
         json!({"attacher": {}, "provisioner": {}, "resizer": {}, "snapshotter": {}, "reconciler": {}, "liveness": {}});
     let lab = Lab::start_as(|folder| Plan {
         has_snapshots: true,
+        has_attach_detach: true,
         nodes: 2,
         images: [images::make(folder), vec![images::make_older(folder)]].concat(),
         name: NAME,

@@ -59,6 +59,7 @@ impl Vendor {
         objects.iter_mut().for_each(change);
         let lab = Lab::start_as(|folder| Plan {
             has_snapshots: false,
+            has_attach_detach: true,
             nodes: 1,
             images: [images::make(folder), images_of(&objects, folder)].concat(),
             name: NAME,

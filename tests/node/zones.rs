@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::images::{self, BUSYBOX};
+use super::images::BUSYBOX;
 use super::lab::{Lab, NAME, Plan, values_of_the_chart};
 use super::workloads::{NAMESPACE, claim, custom, pod};
 
@@ -78,13 +78,11 @@ fn plan(folder: &std::path::Path) -> Plan {
     });
     Plan {
         has_snapshots: true,
-        nodes: ZONES.len(),
-        images: images::make(folder),
-        name: NAME,
         driver: json!({
             "attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File", "storageCapacity": true}),
         profile: Some(profile),
         values: Some(values_of_the_chart(&roles, &[])),
+        ..Plan::usual(folder)
     }
 }
 

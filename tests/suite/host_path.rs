@@ -74,6 +74,7 @@ pub(super) fn plan(folder: &Path, options: &Options, program: &Path) -> Plan {
     values["image"] = images::daemon();
     Plan {
         has_snapshots: true,
+        has_attach_detach: true,
         nodes: 1,
         images: all,
         name: NAME,

@@ -168,6 +168,7 @@ fn plan(folder: &Path, options: &Options) -> Plan {
     }
     Plan {
         has_snapshots: true,
+        has_attach_detach: true,
         nodes: ZONES.len(),
         images: all,
         name: NAME,
