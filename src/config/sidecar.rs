@@ -166,6 +166,27 @@ pub struct Unhosted {
 }
 
 impl Sidecar {
+    /// The fields that most tables leave as they are: no deadline, gates, older defaults, probes or notes, and never another leader
+    /// election than by the role's Lease.
+    pub const PLAIN: Self = Self {
+        name: "",
+        signs: Signs { words: &[], flags: &[] },
+        roles: &[],
+        flags: &[],
+        gates: &[],
+        locked_gates: &[],
+        timeout: Duration::ZERO,
+        defaults: &[],
+        changes: &[],
+        lease_since: Version(0, 0),
+        per_node: None,
+        at_end: None,
+        probes: &[],
+        overruled: &[],
+        returns: &[],
+        advice: |_| None,
+    };
+
     /// Its flag of that name, without dashes.
     pub fn flag(&self, name: &str) -> Option<&'static Flag> {
         self.flags.iter().chain(SHARED).find(|flag| flag.name == name)

@@ -24,12 +24,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     changes: CHANGES,
     // external-attacher CHANGELOG-2.0: "Leader election uses lease object now".
     lease_since: Version(2, 0),
-    per_node: None,
-    at_end: None,
-    probes: &[],
-    overruled: &[],
-    returns: &[],
-    advice: |_| None,
+    ..Sidecar::PLAIN
 };
 
 /// Its defaults that are, or were, not the daemon's.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::config::changes::{Change, KLOG, LEASE_TIMES, change};
-use crate::config::defaults::Version;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Time};
 use crate::config::flags::{Flag, flag};
@@ -18,21 +17,10 @@ pub const SIDECAR: Sidecar = Sidecar {
     },
     roles: &[super::NAME],
     flags: FLAGS,
-    // It has one, `ReleaseLeaderElectionOnExit`, and in no version a flag that could switch it (node-and-health spec C5).
-    gates: &[],
-    locked_gates: &[],
+    // No gate: its only one is `ReleaseLeaderElectionOnExit`, and no version has a flag that could switch it (node-and-health spec C5).
     timeout: Duration::from_secs(15),
-    // Each is the daemon's.
-    defaults: &[],
     changes: CHANGES,
-    // It never had another kind of leader election.
-    lease_since: Version(0, 0),
-    per_node: None,
-    at_end: None,
-    probes: &[],
-    overruled: &[],
-    returns: &[],
-    advice: |_| None,
+    ..Sidecar::PLAIN
 };
 
 /// What its versions brought and took away: the program text at each of its releases.

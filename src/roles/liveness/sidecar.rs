@@ -1,10 +1,8 @@
 //! livenessprobe v2.19: how it is recognised, and what its settings are here.
 
-use std::time::Duration;
-
 use crate::config::RoleSection;
 use crate::config::changes::{Change, KLOG, change};
-use crate::config::defaults::{DefaultValue, Kept, OldDefault, Version, since};
+use crate::config::defaults::{DefaultValue, Kept, OldDefault, since};
 use crate::config::flags::Now::Key;
 use crate::config::flags::Takes::{Count, Text, Time};
 use crate::config::flags::{Flag, flag};
@@ -19,19 +17,11 @@ pub const SIDECAR: Sidecar = Sidecar {
     signs: Signs { words: &["livenessprobe", "liveness-probe"], flags: &["probe-timeout"] },
     roles: &[super::NAME],
     flags: FLAGS,
-    gates: &[],
-    locked_gates: &[],
-    timeout: Duration::ZERO,
     defaults: DEFAULTS,
     changes: CHANGES,
-    // It has no leader election.
-    lease_since: Version(0, 0),
-    per_node: None,
-    at_end: None,
     probes: &[ProbePort { key: "roles.liveness.listen", usual: Some(super::names::PORT), is_shared: true }],
-    overruled: &[],
-    returns: &[],
     advice,
+    ..Sidecar::PLAIN
 };
 
 /// The kubelet's patience is the probe's, which stays as it is on the driver's container.

@@ -44,11 +44,9 @@ pub const SIDECAR: Sidecar = Sidecar {
     // external-provisioner CHANGELOG-2.0: the flag `leader-election-type`, whose default was `endpoints`, is gone.
     lease_since: Version(2, 0),
     per_node: Some("roles.provisioner.nodeDeployment.enabled"),
-    at_end: None,
-    probes: &[],
-    overruled: &[],
     returns: RETURNS,
     advice,
+    ..Sidecar::PLAIN
 };
 
 /// It reads no journal, and its versions before 3.1 know nothing of the finalizer that keeps a `PersistentVolume` until its volume is

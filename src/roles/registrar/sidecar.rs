@@ -1,9 +1,6 @@
 //! node-driver-registrar v2.17: how it is recognised, and what its settings are here.
 
-use std::time::Duration;
-
 use crate::config::changes::{Change, KLOG, change};
-use crate::config::defaults::Version;
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
@@ -15,21 +12,12 @@ pub const SIDECAR: Sidecar = Sidecar {
     signs: Signs { words: &["node-driver-registrar"], flags: &["kubelet-registration-path"] },
     roles: &[super::NAME],
     flags: FLAGS,
-    gates: &[],
-    locked_gates: &[],
-    timeout: Duration::ZERO,
-    defaults: &[],
     changes: CHANGES,
-    // It has no leader election.
-    lease_since: Version(0, 0),
-    per_node: None,
     at_end: Some(
         "the daemon removes its registration socket itself when it ends, and a driver replaces its own socket when it starts",
     ),
     probes: &[ProbePort { key: "roles.registrar.healthListen", usual: None, is_shared: false }],
-    overruled: &[],
-    returns: &[],
-    advice: |_| None,
+    ..Sidecar::PLAIN
 };
 
 /// What its versions brought and took away: the change logs of its releases.

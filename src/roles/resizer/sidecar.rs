@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, LEASE_TIMES, change};
 use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated};
-use crate::config::defaults::{Kept, OldDefault, Version, always, since};
+use crate::config::defaults::{Kept, OldDefault, always, since};
 use crate::config::flags::Now::{Gone, Key};
 use crate::config::flags::Takes::{Count, Switch, Text, Time};
 use crate::config::flags::{Flag, flag};
@@ -35,14 +35,8 @@ pub const SIDECAR: Sidecar = Sidecar {
     timeout: Duration::from_secs(10),
     defaults: DEFAULTS,
     changes: CHANGES,
-    // It never had another kind of leader election.
-    lease_since: Version(0, 0),
-    per_node: None,
-    at_end: None,
-    probes: &[],
     overruled: &[("resize-timeout", "timeout"), ("modify-timeout", "timeout")],
-    returns: &[],
-    advice: |_| None,
+    ..Sidecar::PLAIN
 };
 
 /// Its defaults that are, or were, not the daemon's.

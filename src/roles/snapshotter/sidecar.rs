@@ -28,11 +28,7 @@ pub const SIDECAR: Sidecar = Sidecar {
     // external-snapshotter CHANGELOG-1.3: since then the name of the Lease has the driver's name.
     lease_since: Version(1, 3),
     per_node: Some("roles.snapshotter.nodeDeployment.enabled"),
-    at_end: None,
-    probes: &[],
-    overruled: &[],
-    returns: &[],
-    advice: |_| None,
+    ..Sidecar::PLAIN
 };
 
 /// Its defaults that are, or were, not the daemon's.
