@@ -66,37 +66,20 @@ pub fn is_infeasible(code: Code) -> bool {
 mod tests {
     use super::Finality::{Finished, InBackground, Reschedule};
     use super::*;
-
-    /// Every code by number, and what it leaves without and with a node to choose again.
-    const TABLE: [(i32, Finality, Finality); 17] = [
-        (0, InBackground, InBackground),
-        (1, InBackground, InBackground),
-        (2, Finished, Finished),
-        (3, Finished, Finished),
-        (4, InBackground, InBackground),
-        (5, Finished, Finished),
-        (6, Finished, Finished),
-        (7, Finished, Finished),
-        (8, Finished, Reschedule),
-        (9, Finished, Finished),
-        (10, InBackground, InBackground),
-        (11, Finished, Finished),
-        (12, Finished, Finished),
-        (13, Finished, Finished),
-        (14, InBackground, InBackground),
-        (15, Finished, Finished),
-        (16, Finished, Finished),
-    ];
+    use crate::testing::codes;
 
     #[test]
     fn all_seventeen_codes_leave_what_the_go_sidecar_leaves() {
-        for (number, plain, with_node) in TABLE {
-            let code = Code::from_i32(number);
-            assert_eq!(code as i32, number);
-            assert_eq!(after_create(code, true, true), with_node, "{code:?}");
-            for (topology, node_known) in [(false, false), (false, true), (true, false)] {
-                assert_eq!(after_create(code, topology, node_known), plain, "{code:?} {topology} {node_known}");
-            }
+        for (topology, node_known) in [(false, false), (false, true), (true, false), (true, true)] {
+            let leave = |finality| codes(|code| after_create(code, topology, node_known) == finality);
+            let full = if topology && node_known { vec![8] } else { Vec::new() };
+            assert_eq!(leave(InBackground), [0, 1, 4, 10, 14], "{topology} {node_known}");
+            assert_eq!(leave(Reschedule), full, "{topology} {node_known}");
+            assert_eq!(
+                leave(Finality::NoChange),
+                Vec::<i32>::new(),
+                "{topology} {node_known}: all others are finished"
+            );
         }
     }
 
@@ -119,16 +102,12 @@ mod tests {
 
     #[test]
     fn row_10_only_an_invalid_argument_is_infeasible() {
-        for (number, _, _) in TABLE {
-            assert_eq!(is_infeasible(Code::from_i32(number)), number == 3);
-        }
+        assert_eq!(codes(is_infeasible), [3]);
     }
 
     #[test]
     fn two_codes_may_be_about_the_secret_alone() {
-        for (number, _, _) in TABLE {
-            assert_eq!(is_about_secret(Code::from_i32(number)), [7, 16].contains(&number));
-        }
+        assert_eq!(codes(is_about_secret), [7, 16]);
     }
 
     #[test]
