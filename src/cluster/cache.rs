@@ -27,7 +27,7 @@ use super::names::ObjectName;
 use super::objects::{Cached, Fields, IndexName};
 use super::subscription::{Link, Subscribed, Subscriber, Subscription};
 use crate::process::{Clock, watch};
-use crate::telemetry::{Meter, names as metric};
+use crate::telemetry::{Meter, names as metric, show_count};
 
 pub use progress::CacheStatus;
 use progress::Progress;
@@ -363,8 +363,7 @@ impl<K: Cached> Cache<K> {
             let mut store = self.0.store.write().unwrap_or_else(PoisonError::into_inner);
             (change(&mut store), store.len())
         };
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
-        setup.objects.set(held as f64);
+        show_count(&setup.objects, held);
         for change in &changes {
             for subscriber in subscribers.iter_mut() {
                 subscriber.hear(change);

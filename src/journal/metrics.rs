@@ -1,18 +1,18 @@
 //! Metrics of one journal.
 
 use jiff::Timestamp;
-use metrics::{Counter, Gauge, Histogram};
+use metrics::{Counter, Histogram};
 
 use super::ledger::{Commit, Ledger, Outcome};
-use crate::telemetry::{Meter, names};
+use crate::telemetry::{Meter, TermGauge, names};
 
-/// The series of one driver's journal.
+/// The series of one driver's journal, which is open for one term.
 pub(super) struct JournalMetrics {
-    entries: Gauge,
-    bytes: Gauge,
-    oldest: Gauge,
-    left: Gauge,
-    foreign: Gauge,
+    entries: TermGauge,
+    bytes: TermGauge,
+    oldest: TermGauge,
+    left: TermGauge,
+    foreign: TermGauge,
     commit_entries: Histogram,
     pub(super) rewritten: Counter,
     meter: Meter,
@@ -22,12 +22,13 @@ pub(super) struct JournalMetrics {
 impl JournalMetrics {
     pub(super) fn new(meter: &Meter, driver: &str) -> Self {
         let labels: &[(&'static str, &str)] = &[("driver_name", driver)];
+        let gauge = |metric| TermGauge::new(meter, metric, labels);
         Self {
-            entries: meter.gauge(&names::JOURNAL_ENTRIES, labels),
-            bytes: meter.gauge(&names::JOURNAL_BYTES, labels),
-            oldest: meter.gauge(&names::JOURNAL_OLDEST, labels),
-            left: meter.gauge(&names::JOURNAL_LEFT_OVER, labels),
-            foreign: meter.gauge(&names::JOURNAL_FOREIGN, labels),
+            entries: gauge(&names::JOURNAL_ENTRIES),
+            bytes: gauge(&names::JOURNAL_BYTES),
+            oldest: gauge(&names::JOURNAL_OLDEST),
+            left: gauge(&names::JOURNAL_LEFT_OVER),
+            foreign: gauge(&names::JOURNAL_FOREIGN),
             commit_entries: meter.histogram(&names::JOURNAL_COMMIT_ENTRIES, labels),
             rewritten: meter.counter(&names::JOURNAL_REWRITTEN, labels),
             meter: meter.clone(),
@@ -47,23 +48,13 @@ impl JournalMetrics {
     }
 
     /// Sets the gauges. This walks over every entry, so `run` calls it once per tick.
-    #[expect(clippy::cast_precision_loss, reason = "a journal has no 2^52 entries or bytes")]
     pub(super) fn show<W>(&self, ledger: &Ledger<W>, now: Timestamp) {
-        self.entries.set(ledger.len() as f64);
-        self.bytes.set(ledger.bytes() as f64);
+        self.entries.count(ledger.len());
+        self.bytes.count(ledger.bytes());
         let oldest = ledger.entries().map(|(_, at, _)| at).min();
         let age = oldest.map_or(0.0, |at| now.duration_since(at).as_secs_f64().max(0.0));
         self.oldest.set(age);
-        self.left.set(ledger.left().count() as f64);
-        self.foreign.set(ledger.foreign().count() as f64);
-    }
-}
-
-impl Drop for JournalMetrics {
-    /// A journal is open for one term: a replica that no longer leads shows zeros.
-    fn drop(&mut self) {
-        for gauge in [&self.entries, &self.bytes, &self.oldest, &self.left, &self.foreign] {
-            gauge.set(0.0);
-        }
+        self.left.count(ledger.left().count());
+        self.foreign.count(ledger.foreign().count());
     }
 }

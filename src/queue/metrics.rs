@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram};
 
 use super::state::{Phase, State};
-use crate::telemetry::{Meter, names};
+use crate::telemetry::{Meter, names, show_count};
 
 /// The series of one queue.
 pub(super) struct QueueMetrics {
@@ -48,9 +48,8 @@ impl QueueMetrics {
     }
 
     /// Cheap: after every change.
-    #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 keys does not fit into memory")]
     pub(super) fn show_depth(&self, depth: usize) {
-        self.depth.set(depth as f64);
+        show_count(&self.depth, depth);
     }
 
     /// A walk over every key: once a tick, and when the queue has run dry.

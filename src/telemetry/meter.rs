@@ -24,7 +24,7 @@ pub struct Meter {
 type Series<T> = Arc<RwLock<HashMap<u64, Vec<(Key, T)>>>>;
 
 /// The labels of one series, in the order in which they are rendered.
-type Labels<'a> = &'a [(&'static str, &'a str)];
+pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Keeps the samples between two folds few: a thousand RPCs a second make five thousand numbers.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);

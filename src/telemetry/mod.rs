@@ -14,6 +14,7 @@
 mod config;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod gauges;
 mod json;
 mod logs;
 mod meter;
@@ -30,6 +31,7 @@ mod traces;
 mod variable;
 
 pub use config::{LogFormat, LogsSection, TelemetrySection, TracesSection};
+pub use gauges::{TermGauge, show_count};
 pub use logs::{LogError, LogLevel, LogSettings, parse_level};
 pub use meter::Meter;
 pub use process::{ProcessFigures, exposition};

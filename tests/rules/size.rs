@@ -280,6 +280,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(2, "what of the CSIDriver object does not fit is counted"),
             Growth(2, "the limit of an RPC"),
             Growth(23, "a series is registered once, however often it is asked for"),
+            Growth(29, "gauges of a term, which the journal and three parts of the provisioner had by themselves"),
         ],
     ),
     ("translation", 1049, &[Growth(1, "a volume of another driver has its handle")]),

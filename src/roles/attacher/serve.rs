@@ -14,6 +14,7 @@ use crate::roles::csi_attacher;
 use crate::roles::kit::unknown_values::of_served_volume;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::telemetry::show_count;
 
 use super::attachment::Direction;
 use super::config::AttacherSection;
@@ -108,8 +109,7 @@ impl Attacher {
         let (meter, driver) = (role.meter.clone(), role.driver.name.clone());
         let failing = move |operation: &'static str, count: usize| {
             let labels = [("driver_name", driver.as_str()), ("operation", operation)];
-            #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 attachments")]
-            meter.gauge(&metrics::OPERATION_FAILING, &labels).set(count as f64);
+            show_count(&meter.gauge(&metrics::OPERATION_FAILING, &labels), count);
         };
         let scope = TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events);
         Context {

@@ -16,8 +16,8 @@ use crate::roles::kit::TermScope;
 use crate::roles::provisioner::claim::ClaimKey;
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::names;
-use crate::roles::provisioner::reporter::TermGauge;
 use crate::roles::role::RoleContext;
+use crate::telemetry::TermGauge;
 use crate::telemetry::names::JOURNAL_UNREADABLE;
 
 impl Content for Entry {
@@ -58,7 +58,7 @@ pub(super) async fn open(
 ) -> Option<(Journal<Entry>, Vec<Opened<Entry>>)> {
     let place = place(&namespace(role), &role.driver.name, node);
     // The term has not looked at the claims yet, so their own metrics say nothing.
-    let unreadable = TermGauge::new(&role.meter, &JOURNAL_UNREADABLE, &role.driver.name);
+    let unreadable = TermGauge::new(&role.meter, &JOURNAL_UNREADABLE, &[("driver_name", &role.driver.name)]);
     let scope = TermScope::new(super::NAME, role, term);
     for failures in 1.. {
         let opening = scope.open_journal(place.clone());

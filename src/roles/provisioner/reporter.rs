@@ -1,42 +1,9 @@
-//! The gauges of a term: they are 0 before and after, because a replica that does not lead has nothing to show.
+//! Figures of waiting claims.
 
 use std::time::Duration;
 
-use metrics::Gauge;
-
-use crate::roles::provisioner::metrics as names;
-use crate::telemetry::Meter;
-use crate::telemetry::names::Metric;
-
-/// A gauge that is 0 until the term sets it, and again once the term is over.
-#[derive(Debug)]
-pub struct TermGauge(Gauge);
-
-impl TermGauge {
-    /// Labelled with the driver's name.
-    pub fn new(meter: &Meter, metric: &Metric, driver: &str) -> Self {
-        let gauge = Self(meter.gauge(metric, &[("driver_name", driver)]));
-        gauge.set(0.0);
-        gauge
-    }
-
-    /// Sets the value.
-    pub fn set(&self, value: f64) {
-        self.0.set(value);
-    }
-
-    /// Sets a number of things.
-    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 of anything")]
-    pub fn count(&self, count: usize) {
-        self.0.set(count as f64);
-    }
-}
-
-impl Drop for TermGauge {
-    fn drop(&mut self) {
-        self.set(0.0);
-    }
-}
+use crate::roles::provisioner::metrics::{CLAIMS_IN_BACKGROUND, CLAIMS_OLDEST, UNSAVED_VOLUMES};
+use crate::telemetry::{Meter, TermGauge};
 
 /// Figures of waiting claims.
 #[derive(Debug)]
@@ -49,11 +16,11 @@ pub struct Reporter {
 impl Reporter {
     /// Nothing waits yet.
     pub fn new(meter: &Meter, driver: &str) -> Self {
-        let gauge = |metric| TermGauge::new(meter, metric, driver);
+        let gauge = |metric| TermGauge::new(meter, metric, &[("driver_name", driver)]);
         Self {
-            oldest: gauge(&names::CLAIMS_OLDEST),
-            unsaved: gauge(&names::UNSAVED_VOLUMES),
-            in_background: gauge(&names::CLAIMS_IN_BACKGROUND),
+            oldest: gauge(&CLAIMS_OLDEST),
+            unsaved: gauge(&UNSAVED_VOLUMES),
+            in_background: gauge(&CLAIMS_IN_BACKGROUND),
         }
     }
 

@@ -19,6 +19,7 @@ use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::unknown_values::of_served_volume;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::telemetry::show_count;
 
 use super::config::{PairCalls, ResizerSection};
 use super::context::{self, Context, HowVolumesGrow, Stores};
@@ -127,8 +128,7 @@ impl Resizer {
             let (meter, driver) = (role.meter.clone(), driver.clone());
             move |reason: &'static str, count: usize| {
                 let labels = [("driver_name", driver.as_str()), ("reason", reason)];
-                #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 claims")]
-                meter.gauge(&metrics::CLAIMS_WAITING, &labels).set(count as f64);
+                show_count(&meter.gauge(&metrics::CLAIMS_WAITING, &labels), count);
             }
         };
         let memory = Arc::new(Memory::counting(&Reason::LABELS, waiting));

@@ -9,8 +9,7 @@ use crate::diagnostics::Cell;
 use crate::journal::{self, LostEntry};
 use crate::roles::provisioner::claims::entry::Entry;
 use crate::roles::provisioner::journal::left_row;
-use crate::roles::provisioner::reporter::TermGauge;
-use crate::telemetry::{Meter, names};
+use crate::telemetry::{Meter, TermGauge, names};
 
 /// What may be left over on nodes that are gone, by node.
 #[derive(Debug)]
@@ -22,7 +21,8 @@ pub struct LostNodes {
 impl LostNodes {
     /// Nothing is known yet.
     pub fn new(meter: &Meter, driver: &str) -> Self {
-        Self { entries: Mutex::default(), gauge: TermGauge::new(meter, &names::JOURNAL_LOST, driver) }
+        let gauge = TermGauge::new(meter, &names::JOURNAL_LOST, &[("driver_name", driver)]);
+        Self { entries: Mutex::default(), gauge }
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Vec<LostEntry<Entry>>>> {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::diagnostics::{Cell, Column, Registered, Table};
 use crate::roles::provisioner::{NAME, metrics};
-use crate::telemetry::Meter;
+use crate::telemetry::{Meter, TermGauge};
 
 use super::context::{CapacityContext, Shared};
 use super::desired::Slot;
@@ -70,7 +70,7 @@ pub(super) fn show_reason(cx: &CapacityContext, reason: impl Fn() -> String + Se
 /// Updates the metrics after changes, at most once per [`COUNT_PAUSE`], and without one after [`AGE_PAUSE`].
 pub(super) async fn update_gauges(shared: Arc<Shared>) {
     let scope = &shared.cx.scope;
-    let gauges = Gauges { meter: scope.meter.clone(), driver: scope.driver_name.clone() };
+    let gauges = Gauges::new(&scope.meter, &scope.driver_name);
     loop {
         let counts = shared.index().counts();
         gauges.set(counts, oldest(&shared, scope.clock.now()));
@@ -87,30 +87,30 @@ fn oldest(shared: &Shared, now: Instant) -> Duration {
     ages.max().unwrap_or_default()
 }
 
-/// The metrics of one term. They are zero after it: another replica leads then, and shows its own.
+/// The metrics of one term.
 struct Gauges {
-    meter: Meter,
-    driver: String,
+    oldest: TermGauge,
+    goal: TermGauge,
+    current: TermGauge,
+    obsolete: TermGauge,
 }
 
 impl Gauges {
-    #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 objects")]
-    fn set(&self, counts: Counts, oldest: Duration) {
-        let labels = [("driver_name", self.driver.as_str())];
-        self.meter.gauge(&metrics::CAPACITY_OLDEST, &labels).set(oldest.as_secs_f64());
-        for (gauge, count) in [
-            (&metrics::CAPACITY_GOAL, counts.goal),
-            (&metrics::CAPACITY_CURRENT, counts.current),
-            (&metrics::CAPACITY_OBSOLETE, counts.obsolete),
-        ] {
-            self.meter.gauge(gauge, &[]).set(count as f64);
+    fn new(meter: &Meter, driver: &str) -> Self {
+        let gauge = |metric| TermGauge::new(meter, metric, &[]);
+        Self {
+            oldest: TermGauge::new(meter, &metrics::CAPACITY_OLDEST, &[("driver_name", driver)]),
+            goal: gauge(&metrics::CAPACITY_GOAL),
+            current: gauge(&metrics::CAPACITY_CURRENT),
+            obsolete: gauge(&metrics::CAPACITY_OBSOLETE),
         }
     }
-}
 
-impl Drop for Gauges {
-    fn drop(&mut self) {
-        self.set(Counts::default(), Duration::ZERO);
+    fn set(&self, counts: Counts, oldest: Duration) {
+        self.oldest.set(oldest.as_secs_f64());
+        self.goal.count(counts.goal);
+        self.current.count(counts.current);
+        self.obsolete.count(counts.obsolete);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::roles::kit::AttemptError;
 use crate::roles::snapshotter::content::policy::Who;
 use crate::roles::snapshotter::content::record::{ContentError, InvalidSnapshot, Wait};
 use crate::roles::snapshotter::metrics;
-use crate::telemetry::Meter;
+use crate::telemetry::{Meter, show_count};
 
 /// A content that waits longer has an Event that says what for.
 const WORTH_AN_EVENT: Duration = Duration::from_secs(60);
@@ -150,8 +150,7 @@ impl Gauges {
             UNANSWERED => self.meter.gauge(&metrics::SNAPSHOTS_UNANSWERED, &[driver]),
             operation => self.meter.gauge(&metrics::SNAPSHOTS_FAILING, &[driver, ("operation", operation)]),
         };
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a float, and no cluster has 2^52 contents")]
-        gauge.set(all as f64);
+        show_count(&gauge, all);
         if group != UNANSWERED {
             self.turned.notify_waiters();
         }
