@@ -308,7 +308,7 @@ impl<K: Cached> Fanout<K> {
         self.driver.as_ref().and_then(|driver| object.packed(driver))
     }
 
-    /// Holds an object of which nothing is held.
+    /// Holds an object that was not held before.
     fn hold(&mut self, name: &ObjectName, new: &Arc<K>, packed: Option<Packed>, round: u64) {
         let is_packed = packed.is_some_and(|packed| self.foreign.insert(name, packed, new, round));
         if !is_packed {

@@ -64,7 +64,7 @@ impl<K: Cached> Foreign<K> {
         Some((K::opened(&held.packed)?, held.round))
     }
 
-    /// Holds an object of which nothing is held. `false`: another name has the hash of its name.
+    /// Holds an object that was not held before. `false`: another name has the hash of its name.
     pub(super) fn insert(&mut self, name: &ObjectName, packed: Packed, object: &K, round: u64) -> bool {
         let name = hash(name.parts());
         if self.by_name.contains_key(&name) {

@@ -66,7 +66,7 @@ fn apply(template: &mut Value, change: &Change<'_>) -> Option<()> {
     Some(())
 }
 
-/// Changes the annotations. A list of which nothing is left goes, too.
+/// Changes the annotations. An empty list goes, too.
 fn annotate(template: &mut Value, edits: &[Edit]) -> Option<()> {
     if edits.is_empty() {
         return Some(());

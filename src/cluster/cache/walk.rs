@@ -1,5 +1,5 @@
-//! A walk over all objects of a cache that has few of them in its hands at a time: most may be another driver's, and take
-//! several times the memory while somebody looks at them.
+//! A walk over all objects of a cache that unpacks few of them at a time: most may be another driver's, and an unpacked one takes
+//! several times the memory.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ pub struct AttachDetachSection {
     pub manage_all_nodes: bool,
     /// Whether attached volumes are written into the status of their node. false: no kubelet reads it.
     pub write_node_status: bool,
-    /// How long an attachment stays whose volume cannot be told.
+    /// How long an attachment of an unknown volume stays.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
     pub orphan_grace: Duration,

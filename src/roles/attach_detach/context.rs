@@ -51,7 +51,7 @@ pub struct Queues {
     pub volumes: WorkQueue<VolumeId>,
     /// Nodes, by name.
     pub nodes: WorkQueue<String>,
-    /// Attachments whose volume cannot be told, by name.
+    /// Attachments of unknown volumes, by name.
     pub orphans: WorkQueue<String>,
 }
 
@@ -66,7 +66,7 @@ impl Queues {
         self.nodes.add(name.to_owned(), changed());
     }
 
-    /// Something has changed for an attachment whose volume cannot be told.
+    /// Something has changed for an attachment of an unknown volume.
     pub fn wake_orphan(&self, name: &str) {
         self.orphans.add(name.to_owned(), changed());
     }
@@ -96,7 +96,7 @@ pub struct Context {
     pub attachments: Memory<KnownAttachment>,
     /// Nodes, by their names.
     pub nodes: Memory<NodeMemory>,
-    /// Attachments whose volume cannot be told, by their uids.
+    /// Attachments of unknown volumes, by their uids.
     pub orphans: Memory<OrphanMemory>,
     /// Whether another such controller is active.
     pub guard: Guard,

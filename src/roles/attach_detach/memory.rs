@@ -148,7 +148,7 @@ impl NodeMemory {
     }
 }
 
-/// An attachment whose volume cannot be told.
+/// An attachment of an unknown volume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OrphanMemory {
     /// Since when.

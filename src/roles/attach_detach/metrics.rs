@@ -21,9 +21,9 @@ metrics! {
     /// How long a gate was shut.
     GATE_WAIT = "csi_control_plane_attach_detach_gate_wait_seconds", Kind::Histogram(WAIT_BUCKETS), ["reason"],
         "Seconds that a volume waited until it could be detached from a node (in-use, timer) or attached to it (multi-attach).";
-    /// Attachments whose volume cannot be told.
+    /// Attachments of unknown volumes.
     ORPHANS = "csi_control_plane_attach_detach_orphans_total", Kind::Counter, ["action"],
-        "VolumeAttachments whose volume nobody knows: deleted, or kept because a pod may want it, or recovered.";
+        "VolumeAttachments of unknown volumes: deleted, or kept because a pod may want it, or recovered.";
     /// Writes of the status of nodes.
     STATUS_WRITES = "csi_control_plane_attach_detach_node_status_writes_total", Kind::Counter, ["result"],
         "Writes of the attached volumes into the status of a node, by result: ok, conflict, gone or error.";

@@ -11,14 +11,14 @@ pub const ATTACHED: &str = "SuccessfulAttachVolume";
 pub const ATTACH_FAILED: &str = "FailedAttachVolume";
 /// The reason of the Event that a volume is not detached.
 pub const DETACH_FAILED: &str = "FailedDetachVolume";
-/// The reason of the Event that an attachment was deleted whose volume nobody knows.
+/// The reason of the Event that an attachment of an unknown volume was deleted.
 pub const ORPHAN: &str = "OrphanAttachment";
 
 /// The queue of volumes.
 pub const QUEUE_VOLUMES: &str = "attach-detach-volumes";
 /// The queue of nodes, whose status is written.
 pub const QUEUE_NODES: &str = "attach-detach-nodes";
-/// The queue of attachments whose volume cannot be told.
+/// The queue of attachments of unknown volumes.
 pub const QUEUE_ORPHANS: &str = "attach-detach-orphans";
 
 /// The Lease: one per cluster, whatever drivers there are.

@@ -1,4 +1,4 @@
-//! Attachments whose volume nobody knows: its `PersistentVolume` is gone, and no name of a volume that is known leads to the attachment.
+//! Attachments of unknown volumes: the `PersistentVolume` is gone, and the attachment's name is that of no volume that the role knows.
 
 pub mod policy;
 mod reconcile;

@@ -1,4 +1,4 @@
-//! What becomes of an attachment whose volume cannot be told: attach-detach spec 10. Pure.
+//! What becomes of an attachment of an unknown volume: attach-detach spec 10. Pure.
 
 use std::time::Duration;
 

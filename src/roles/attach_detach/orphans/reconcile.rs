@@ -1,4 +1,4 @@
-//! The reconciler of attachments whose volume cannot be told. The policy is [`policy`](super::policy).
+//! The reconciler of attachments of unknown volumes. The policy is [`policy`](super::policy).
 
 use std::sync::Arc;
 
@@ -146,7 +146,7 @@ impl Reconcile for Orphans {
 }
 
 impl Orphans {
-    /// Whether a pod on the node may want the volume, which nobody can tell now.
+    /// Whether a pod on the node may want the volume: a claim of the pod names it, or the pod's volumes are not all known yet.
     fn may_be_wanted(&self, held: &VolumeAttachment) -> bool {
         let cx = &self.0;
         let is_named = |pod: &crate::cluster::Pod| {

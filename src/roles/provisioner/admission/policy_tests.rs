@@ -21,7 +21,7 @@ fn on_node(node: &str) -> Value {
     json!({ "metadata": { "annotations": { names::ANNOTATION_SELECTED_NODE: node } } })
 }
 
-/// A claim that binds at once, and of which nothing else is known.
+/// A claim that binds at once. Nothing else is known about it.
 fn view(claim: &Claim) -> View {
     View {
         own: "node-1".to_owned(),
