@@ -79,13 +79,6 @@ impl SnapshotLocks {
         place.begin(Turn::Shared(turn))
     }
 
-    /// Takes the turn of a call that only reads the snapshot, if no call that changes it holds or awaits one.
-    pub fn try_shared(&self, snapshot_id: &str) -> Option<SnapshotLock> {
-        let place = Place::take(self, snapshot_id);
-        let turn = Arc::clone(&place.turn).try_read_owned().ok()?;
-        Some(place.begin(Turn::Shared(turn)))
-    }
-
     /// What runs or waits now, by snapshot id.
     pub fn snapshot(&self) -> Vec<SnapshotActivity> {
         let now = self.0.clock.now();
@@ -192,20 +185,20 @@ mod tests {
     fn two_spellings_of_a_snapshot_have_one_turn() {
         let locks = SnapshotLocks::new(Clock::system());
         let deletion = locks.exclusive("/Groups/S").now_or_never().unwrap();
-        assert!(locks.try_shared("/groups/s").is_none());
+        assert!(locks.shared("/groups/s").now_or_never().is_none());
         assert_eq!(locks.snapshot()[0].snapshot_id, "/Groups/S", "as it was spelled");
         drop(deletion);
-        assert!(locks.try_shared("/groups/s").is_some() && locks.snapshot().is_empty());
+        assert!(locks.shared("/groups/s").now_or_never().is_some() && locks.snapshot().is_empty());
     }
 
     #[test]
     fn s45_restores_share_a_snapshot_and_its_deletion_has_it_alone() {
         let locks = SnapshotLocks::new(Clock::system());
-        let (one, other) = (locks.try_shared("s"), locks.shared("s").now_or_never());
+        let (one, other) = (locks.shared("s").now_or_never(), locks.shared("s").now_or_never());
         assert!(one.is_some() && other.is_some(), "two restores at once");
         let mut deletion = Box::pin(locks.exclusive("s"));
         assert!(deletion.as_mut().now_or_never().is_none());
-        assert!(locks.try_shared("s").is_none(), "a deletion that waits goes before later restores");
+        assert!(locks.shared("s").now_or_never().is_none(), "a deletion that waits goes before later restores");
         assert!(locks.exclusive("t").now_or_never().is_some(), "another snapshot");
         assert_eq!((locks.snapshot()[0].waiting, locks.snapshot()[0].running_for.is_some()), (1, true));
         drop((one, other));

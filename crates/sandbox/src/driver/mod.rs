@@ -264,17 +264,6 @@ impl Driver {
         self.lock().log.calls().filter(is_of).cloned().collect()
     }
 
-    /// The number of `CreateVolume` calls for each name.
-    pub fn creates_by_name(&self) -> BTreeMap<String, usize> {
-        let mut counts = BTreeMap::new();
-        for name in
-            self.lock().log.calls().filter(|call| call.method == Method::CreateVolume).filter_map(|it| it.name.clone())
-        {
-            *counts.entry(name).or_default() += 1;
-        }
-        counts
-    }
-
     /// The number of calls by outcome: `OK`, a gRPC code's name, or `Abandoned`.
     pub fn counters(&self) -> BTreeMap<(Method, &'static str), u64> {
         self.lock().log.counters().clone()

@@ -42,14 +42,6 @@ pub enum PatchKind {
     },
 }
 
-/// The media types of patches, as the server lists them when it refuses another.
-pub const MEDIA_TYPES: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
-
 /// What `current` becomes by the patch in `body`. Only server-side apply can do without a current object: it makes one.
 ///
 /// Server-side apply to the object itself, at an unknown time; use [`apply_configuration`] for a subresource or a time.
