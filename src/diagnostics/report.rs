@@ -205,6 +205,26 @@ pub struct Fact {
     pub value: String,
 }
 
+#[cfg(test)]
+impl RoleReport {
+    /// One that serves, without a Lease and without facts.
+    pub(crate) fn serving(name: &str, scope: RoleScope) -> Self {
+        Self {
+            name: name.to_owned(),
+            scope,
+            state: RoleStatus::Serving,
+            lease: None,
+            leader: None,
+            term: None,
+            term_age: None,
+            restarts: 0,
+            last_error: None,
+            failure: None,
+            facts: Vec::new(),
+        }
+    }
+}
+
 impl RoleReport {
     /// Whether it stands by, and no replica is known to lead.
     pub(super) fn waits_for_a_leader(&self) -> bool {

@@ -82,32 +82,22 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
         ],
         roles: vec![
             RoleReport {
-                name: "attacher".to_owned(),
-                scope: RoleScope::Cluster,
-                state: RoleStatus::Serving,
                 lease: text("storage/external-attacher-leader-demo-csi-example-com"),
                 leader: text("csi-control-plane-6f7c9d_1f0a9c3e"),
                 term: Some(4),
                 term_age: Some(age(5_104_000)),
                 restarts: 1,
-                last_error: None,
-                failure: None,
-                facts: Vec::new(),
+                ..RoleReport::serving("attacher", RoleScope::Cluster)
             },
             RoleReport {
-                name: "reconciler".to_owned(),
-                scope: RoleScope::Cluster,
                 state: RoleStatus::Standby,
                 lease: text("storage/external-attacher-leader-demo-csi-example-com"),
                 leader: text("csi-control-plane-58b4dd_77e01b42"),
-                term: None,
-                term_age: None,
-                restarts: 0,
                 last_error: text(
                     "cannot update lease \"external-attacher-leader-demo-csi-example-com\": no answer within 10s",
                 ),
-                failure: None,
                 facts: vec![Fact { name: "a fact".to_owned(), value: "that no role tells yet".to_owned() }],
+                ..RoleReport::serving("reconciler", RoleScope::Cluster)
             },
         ],
         caches: vec![

@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::diagnostics::{RoleReport, RoleScope, RoleStatus};
+use crate::diagnostics::{RoleReport, RoleScope};
 use crate::election::Term;
 use crate::roles::attach_detach::REGISTRATION;
 use crate::roles::attach_detach::volume_id::VolumeId;
@@ -147,18 +147,6 @@ pub(super) fn events(world: &Served) -> Vec<(String, String, String)> {
 
 /// Why the role fails, as the status page says it.
 pub(super) fn failure(world: &Served) -> Option<String> {
-    let _shown = world.context.board.role(|| RoleReport {
-        name: REGISTRATION.name.to_owned(),
-        scope: RoleScope::Cluster,
-        state: RoleStatus::Serving,
-        lease: None,
-        leader: None,
-        term: None,
-        term_age: None,
-        restarts: 0,
-        last_error: None,
-        failure: None,
-        facts: Vec::new(),
-    });
+    let _shown = world.context.board.role(|| RoleReport::serving(REGISTRATION.name, RoleScope::Cluster));
     world.context.board.report().roles.remove(0).failure
 }

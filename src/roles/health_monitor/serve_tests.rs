@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::cluster::{Caches, Viewpoint};
-use crate::diagnostics::{RoleReport, RoleScope, RoleStatus};
+use crate::diagnostics::{RoleReport, RoleScope};
 use crate::roles::Wiring;
 use crate::roles::health_monitor::REGISTRATION;
 use crate::roles::kit::fixtures::merged;
@@ -377,19 +377,7 @@ async fn lies_and_a_volume_that_the_driver_does_not_know_change_nothing() {
 async fn h7_a_driver_that_is_silent_for_five_intervals_fails_the_role_and_an_unhealthy_volume_does_not() {
     let world = scene(asked(), json!({}), 1).await;
     world.testbed.driver.set_health("v0", [SLOW]);
-    let _shown = world.context.board.role(|| RoleReport {
-        name: NAME.to_owned(),
-        scope: RoleScope::Cluster,
-        state: RoleStatus::Serving,
-        lease: None,
-        leader: None,
-        term: None,
-        term_age: None,
-        restarts: 0,
-        last_error: None,
-        failure: None,
-        facts: Vec::new(),
-    });
+    let _shown = world.context.board.role(|| RoleReport::serving(NAME, RoleScope::Cluster));
     serve(&world);
     tokio::time::sleep(10 * ROUND).await;
     let shown = |world: &Served| world.context.board.report().roles.remove(0);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ApiOptions, ClientOptions, ClusterAccess};
 use crate::csi::{Csi, CsiOptions};
-use crate::diagnostics::Board;
+use crate::diagnostics::{Board, RoleReport, RoleScope, StatusReport};
 use crate::process::{Clock, Dial, Rng, Tasks};
 use crate::roles::{ClusterOnRequest, Kind, LocalContext, LocalRole, Registration, metrics};
 use crate::sandbox::driver::{Driver, Listen, Profile, Server};
@@ -99,21 +99,8 @@ impl Beside {
     }
 
     /// The status report with the role in it.
-    pub(crate) fn report(&self, role: &'static str) -> crate::diagnostics::StatusReport {
-        let report = |name: &str| crate::diagnostics::RoleReport {
-            name: name.to_owned(),
-            scope: crate::diagnostics::RoleScope::Local,
-            state: crate::diagnostics::RoleStatus::Serving,
-            lease: None,
-            leader: None,
-            term: None,
-            term_age: None,
-            restarts: 0,
-            last_error: None,
-            failure: None,
-            facts: Vec::new(),
-        };
-        let _shown = self.context.board.role(move || report(role));
+    pub(crate) fn report(&self, role: &'static str) -> StatusReport {
+        let _shown = self.context.board.role(move || RoleReport::serving(role, RoleScope::Local));
         self.context.board.report()
     }
 
