@@ -6,13 +6,12 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::cluster::AttachedVolume;
-use crate::roles::attach_detach::config::AttachDetachSection;
 use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory};
 use crate::roles::attach_detach::node_status::policy as status;
 
 use super::super::gate::Standing;
-use super::super::view::{AttemptFailure, Held, Rules, Volume};
-use super::tests::{attachment, id, site, wisher};
+use super::super::view::{AttemptFailure, Held};
+use super::tests::{attachment, id, site, view, wisher};
 use super::*;
 use crate::roles::kit::AttemptError;
 
@@ -112,14 +111,9 @@ impl World {
             (NODES[at].to_owned(), site)
         };
         View {
-            id: id(),
-            volume: Some(Volume { name: "pv".into(), is_exclusive: true, uid: "pv".into() }),
-            permit: Permit::Yes,
-            until_detach: Duration::ZERO,
-            rules: Rules::of(&AttachDetachSection::default()),
             sites: (0..3).map(of).collect(),
-            has_foreign: false,
             remembered: self.memory.sites.keys().cloned().collect(),
+            ..view(Vec::new())
         }
     }
 
