@@ -108,6 +108,13 @@ impl VolumeMemory {
         }
     }
 
+    /// Changes what is remembered of a node, if anything is.
+    pub fn change(&mut self, node: &str, change: impl FnOnce(&mut SiteMemory)) {
+        if let Some(site) = self.sites.get_mut(node) {
+            change(site);
+        }
+    }
+
     /// How far the name of this attachment's volume is withdrawn from the status of the node.
     pub fn withdrawal(&self, node: &str, uid: &str) -> Option<Withdrawal> {
         self.sites.get(node).filter(|site| *site.uid == *uid).and_then(|site| site.withdrawal)
@@ -115,10 +122,8 @@ impl VolumeMemory {
 
     /// The writer of the node's status has taken the name out, if that is still asked.
     pub fn confirm(&mut self, node: &str, uid: &str) {
-        if let Some(site) = self.sites.get_mut(node).filter(|site| *site.uid == *uid)
-            && site.withdrawal == Some(Withdrawal::Asked)
-        {
-            site.withdrawal = Some(Withdrawal::Confirmed);
+        if self.withdrawal(node, uid) == Some(Withdrawal::Asked) {
+            self.change(node, |site| site.withdrawal = Some(Withdrawal::Confirmed));
         }
     }
 }

@@ -76,9 +76,7 @@ impl Reconcile for Volumes {
             _ => return,
         };
         for node in nodes {
-            if let Some(site) = memory.sites.get_mut(node) {
-                site.withdrawal = withdrawal;
-            }
+            memory.change(node, |site| site.withdrawal = withdrawal);
         }
     }
 
@@ -125,24 +123,19 @@ impl Reconcile for Volumes {
             Answer::Tracked(phases, now) => memory.track(phases, now),
             Answer::Withdrawn => {}
             Answer::Restored => progress.is_restored = true,
-            Answer::Deleted(node, _) => {
-                if let Some(site) = memory.sites.get_mut(&node) {
-                    site.is_deleted = true;
-                }
-            }
+            Answer::Deleted(node, _) => memory.change(&node, |site| site.is_deleted = true),
             Answer::NotDeleted(node, failure, retry_at) => {
-                if let Some(site) = memory.sites.get_mut(&node) {
-                    site.refused = site.refused.saturating_add(1);
-                    site.retry_at = Some(retry_at);
-                }
+                memory.change(&node, |site| {
+                    (site.refused, site.retry_at) = (site.refused.saturating_add(1), Some(retry_at));
+                });
                 // Of several the first is told; the others are seen again by the next attempt.
                 progress.failed.get_or_insert((node, failure));
             }
             Answer::Unanswered(node, failure, [retry_at, until]) => {
-                if let Some(site) = memory.sites.get_mut(&node) {
+                memory.change(&node, |site| {
                     site.refused = site.refused.saturating_add(1);
                     (site.retry_at, site.unsure_until) = (Some(retry_at), Some(until));
-                }
+                });
                 progress.failed.get_or_insert((node, failure));
             }
             Answer::Read(_, is_live) => progress.is_live = Some(is_live),
@@ -151,9 +144,7 @@ impl Reconcile for Volumes {
             }
             Answer::Told(news) => {
                 for news in news {
-                    if let Some(site) = memory.sites.get_mut(&news.node) {
-                        site.told = Some(news.key);
-                    }
+                    memory.change(&news.node, |site| site.told = Some(news.key));
                 }
             }
         }
