@@ -186,6 +186,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 58,
                 "checks of keys, triggers that share something, and what a change means for a key, which five roles had",
             ),
+            Growth(3, "a store says how far its watch has got"),
         ],
     ),
     (

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::{
-    BY_NODE, Cache, CsiDriver, CsiNode, EventKind, EventTarget, NodeState, ObjectName, PersistentVolume,
+    BY_NODE, CsiDriver, CsiNode, EventKind, EventTarget, NodeState, ObjectName, PersistentVolume,
     PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::queue::{Activation, Cause, WorkQueue};
@@ -76,18 +76,9 @@ fn changed() -> Activation {
     Activation { cause: Cause::Changed, lane: LANE, epoch: 0 }
 }
 
-/// What the attempts and the triggers of a term share.
-pub struct Context {
-    /// The term, and its clients.
-    pub scope: TermScope,
-    /// The configuration.
-    pub section: AttachDetachSection,
-    /// The caches.
-    pub stores: Stores,
-    /// The cache of attachments, which knows how far its watch has got.
-    pub heard: Cache<VolumeAttachment>,
-    /// The queues.
-    pub queues: Queues,
+/// What a term remembers.
+#[derive(Debug, Default)]
+pub struct Memories {
     /// What pods want, by their uids.
     pub pods: Memory<PodWishes>,
     /// Volumes, by their names.
@@ -98,39 +89,32 @@ pub struct Context {
     pub nodes: Memory<NodeMemory>,
     /// Attachments of unknown volumes, by their uids.
     pub orphans: Memory<OrphanMemory>,
+}
+
+/// What the attempts and the triggers of a term share.
+pub struct Context {
+    /// The term, and its clients.
+    pub scope: TermScope,
+    /// The configuration.
+    pub section: AttachDetachSection,
+    /// The caches.
+    pub stores: Stores,
+    /// The queues.
+    pub queues: Queues,
+    /// What it remembers.
+    pub memory: Memories,
     /// Whether another such controller is active.
     pub guard: Guard,
-    /// When the term began.
-    pub begun: Instant,
     /// Drivers whose object is gone, and since when, if their volumes were not attached.
     unattached: Mutex<BTreeMap<Arc<str>, Instant>>,
 }
 
 impl Context {
     /// What a term begins with.
-    pub fn new(
-        scope: TermScope,
-        section: AttachDetachSection,
-        (stores, heard): (Stores, Cache<VolumeAttachment>),
-        queues: Queues,
-    ) -> Self {
-        let begun = scope.clock.now();
-        let guard = Guard::new(section.exclusive_check, begun);
-        Self {
-            scope,
-            section,
-            stores,
-            heard,
-            queues,
-            pods: Memory::default(),
-            volumes: Memory::default(),
-            attachments: Memory::default(),
-            nodes: Memory::default(),
-            orphans: Memory::default(),
-            guard,
-            begun,
-            unattached: Mutex::default(),
-        }
+    pub fn new(scope: TermScope, section: AttachDetachSection, stores: Stores, queues: Queues) -> Self {
+        let guard = Guard::new(section.exclusive_check, scope.clock.now());
+        let (memory, unattached) = (Memories::default(), Mutex::default());
+        Self { scope, section, stores, queues, memory, guard, unattached }
     }
 
     /// What may be done now.
@@ -140,7 +124,7 @@ impl Context {
 
     /// How long it is until something may be detached (spec 11).
     pub fn until_detach(&self) -> Duration {
-        self.section.settle.saturating_sub(self.scope.clock.now().saturating_duration_since(self.begun))
+        self.section.settle.saturating_sub(self.guard.age(self.scope.clock.now()))
     }
 
     /// Whether the volumes of a node are this controller's.
@@ -151,11 +135,6 @@ impl Context {
     /// Which volume a `PersistentVolume` is.
     pub fn id_of(volume: &PersistentVolume) -> Option<VolumeId> {
         wishes::id_of(volume).ok().flatten()
-    }
-
-    /// Whether the watch of attachments has got to this version.
-    pub fn has_heard_of_attachment(&self, version: u128) -> bool {
-        self.heard.has_heard(version)
     }
 
     /// Whether an attachment attaches this volume to this node.
@@ -179,11 +158,11 @@ impl Context {
     /// The volume of an attachment, which is remembered from then on. `None`: it cannot be told.
     pub fn learn(&self, held: &VolumeAttachment) -> Option<VolumeId> {
         let uid = &held.metadata.uid;
-        if let Some(id) = self.attachments.read(uid, |known| known.id.clone()) {
+        if let Some(id) = self.memory.attachments.read(uid, |known| known.id.clone()) {
             return Some(id);
         }
         let id = self.volume_of(held);
-        self.attachments.change(uid, |known| {
+        self.memory.attachments.change(uid, |known| {
             known.name = Some(Arc::clone(&held.metadata.name));
             known.id.clone_from(&id);
         });
@@ -206,27 +185,26 @@ impl Context {
             let reported = state.volumes_attached.iter().map(|volume| &volume.name);
             state.volumes_in_use.iter().chain(reported).filter_map(|name| VolumeId::of_name(name)).collect::<Vec<_>>()
         });
-        let wanted = self.stores.pods.find(BY_NODE, node).into_iter().flat_map(|pod| {
-            self.pods.read(&pod.metadata.uid, |wishes| wishes.wanted().map(|wish| wish.id.clone()).collect::<Vec<_>>())
-        });
         let is_its =
             |id: &VolumeId| held.spec.attacher == id.driver() && *held.metadata.name == id.attachment_name(node);
-        named.chain(wanted).find(is_its)
+        named.chain(self.wanted_on(node)).find(is_its)
     }
 
     /// Whether a pod on the node has this mark.
     pub fn pods_want(&self, mark: &Mark, node: &str) -> bool {
         let is_on = |uid: &String| {
-            self.pods.read(uid, |wishes| wishes.pod.as_ref().is_some_and(|pod| pod.node.as_deref() == Some(node)))
+            self.memory
+                .pods
+                .read(uid, |wishes| wishes.pod.as_ref().is_some_and(|pod| pod.node.as_deref() == Some(node)))
         };
-        self.pods.marked(mark).iter().any(is_on)
+        self.memory.pods.marked(mark).iter().any(is_on)
     }
 
     /// Whether the API has taken the deletion of an attachment, which the cache may not show yet.
     pub fn is_deleted(&self, id: &VolumeId, node: &str, uid: &str) -> bool {
         let is_site =
             |memory: &VolumeMemory| memory.sites.get(node).is_some_and(|site| site.is_deleted && *site.uid == *uid);
-        self.volumes.read(id.name(), is_site)
+        self.memory.volumes.read(id.name(), is_site)
     }
 
     /// The status of a node was written: the volumes wake that wait for their names to be in it, or out of it.
@@ -234,7 +212,8 @@ impl Context {
         let names = |node: &NodeState| node.volumes_attached.iter().map(|it| it.name.clone()).collect::<BTreeSet<_>>();
         for volume in names(before).symmetric_difference(&names(after)) {
             let Some(id) = VolumeId::of_name(volume) else { continue };
-            let phase = self.volumes.read(id.name(), |memory| memory.sites.get(name).and_then(|site| site.phase));
+            let phase =
+                self.memory.volumes.read(id.name(), |memory| memory.sites.get(name).and_then(|site| site.phase));
             if phase.is_some_and(|(phase, _)| matches!(phase, Phase::Attaching | Phase::Blocked)) {
                 self.queues.wake_volume(&id);
             }
@@ -255,9 +234,9 @@ impl Context {
     }
 
     fn resolved(&self, pod: &Arc<Pod>) -> (BTreeSet<VolumeId>, BTreeSet<VolumeId>) {
-        let ids = |wishes: &PodWishes| wishes.wanted().map(|wish| wish.id.clone()).collect();
+        let ids = |wishes: &PodWishes| wishes.ids().into_iter().collect();
         // The facts are read under the lock, so that of two that resolve a pod at once the later one has newer facts.
-        let (before, now, untranslatable) = self.pods.change(&pod.metadata.uid, |wishes| {
+        let (before, now, untranslatable) = self.memory.pods.change(&pod.metadata.uid, |wishes| {
             let (before, known) = (ids(wishes), wishes.untranslatable());
             *wishes = wishes::wishes(pod, wishes, self);
             let news = wishes.untranslatable().into_iter().filter(|text| !known.contains(text)).collect::<Vec<_>>();
@@ -279,15 +258,20 @@ impl Context {
 
     /// What pods want, once for each of them.
     pub fn wanted(&self) -> Vec<VolumeId> {
-        let of_pods = self.pods.collect(|wishes| Some(wishes.wanted().map(|wish| wish.id.clone()).collect::<Vec<_>>()));
+        let of_pods = self.memory.pods.collect(|wishes| Some(wishes.ids()));
         of_pods.into_iter().flatten().collect()
+    }
+
+    /// What the pods of a node want.
+    pub fn wanted_on(&self, node: &str) -> Vec<VolumeId> {
+        let of = |pod: &Arc<Pod>| self.memory.pods.read(&pod.metadata.uid, PodWishes::ids);
+        self.stores.pods.find(BY_NODE, node).iter().flat_map(of).collect()
     }
 
     /// A pod is gone.
     pub fn forget(&self, pod: &Pod) {
-        let wanted =
-            self.pods.read(&pod.metadata.uid, |wishes| wishes.wanted().map(|wish| wish.id.clone()).collect::<Vec<_>>());
-        self.pods.forget(&pod.metadata.uid);
+        let wanted = self.memory.pods.read(&pod.metadata.uid, PodWishes::ids);
+        self.memory.pods.forget(&pod.metadata.uid);
         for id in &wanted {
             self.queues.wake_volume(id);
         }

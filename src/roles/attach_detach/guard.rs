@@ -71,8 +71,13 @@ impl Guard {
         if state.proof.is_some() && self.check == ExclusiveCheck::Refuse {
             return Permit::No;
         }
-        let left = state.delay.saturating_sub(now.saturating_duration_since(self.begun));
+        let left = state.delay.saturating_sub(self.age(now));
         if left.is_zero() { Permit::Yes } else { Permit::After(left) }
+    }
+
+    /// How long the term has lasted.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.begun)
     }
 
     /// Why the role fails, if it does; a warning that writes go on is shown, too.

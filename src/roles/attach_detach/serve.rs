@@ -118,7 +118,6 @@ impl AttachDetach {
         drop(unlisted);
         let queues = self.queues(role);
         let scope = TermScope::new(NAME, role, &term);
-        let stores = (stores, self.caches.attachments.clone());
         let cx = Arc::new(Context::new(scope, self.section.clone(), stores, queues.clone()));
         triggers::look_for_other(&cx);
         let mut controllers = Controllers::new(NAME, &role.board, &term);
@@ -133,7 +132,7 @@ impl AttachDetach {
         controllers.task("resync", triggers::look_at_all(Arc::clone(&cx)));
         show(role, &cx, &mut controllers);
         let served = controllers.serve().await;
-        cx.volumes.end();
+        cx.memory.volumes.end();
         served
     }
 
@@ -163,7 +162,7 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
 fn unwritten(cx: &Context) -> Option<String> {
     let now = cx.scope.clock.now();
     let is_long = |node: &super::memory::NodeMemory| node.failing_for(now).filter(|time| *time >= PATIENCE);
-    let failing = cx.nodes.collect(is_long).len();
+    let failing = cx.memory.nodes.collect(is_long).len();
     (failing > 0)
         .then(|| format!("the attached volumes of {failing} nodes cannot be reported to them for more than 5m"))
 }

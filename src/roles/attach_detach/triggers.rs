@@ -108,8 +108,8 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
         // Its volume is told before it is forgotten.
         wake(cx, old, is_reportable(Some(old)));
-        cx.attachments.forget(&old.metadata.uid);
-        cx.orphans.forget(&old.metadata.uid);
+        cx.memory.attachments.forget(&old.metadata.uid);
+        cx.memory.orphans.forget(&old.metadata.uid);
     }
     if let Some(new) = new {
         // A new one is looked at also if nothing is reported of it: it may be the one that shows that the other controller is active.
@@ -139,7 +139,7 @@ fn node_changed(cx: &Context, change: &Change<NodeState>) {
     let Some(name) = new.or(old).map(|node| &*node.metadata.name) else { return };
     if let Some(new) = new {
         let is_ready = new.ready.as_ref().is_some_and(|ready| ready.status == "True");
-        let written = cx.nodes.change(name, |memory| {
+        let written = cx.memory.nodes.change(name, |memory| {
             memory.last_in_use = None;
             if is_ready {
                 memory.ready = Some(new.metadata.uid.clone());
@@ -154,7 +154,7 @@ fn node_changed(cx: &Context, change: &Change<NodeState>) {
         let is_unseen = change.origin == Origin::Relist;
         let reported = old.volumes_attached.iter().filter(|_| is_unseen).map(|volume| &volume.name);
         let used = old.volumes_in_use.iter().chain(reported).cloned().collect();
-        cx.nodes.change(name, |memory| memory.last_in_use = Some(used));
+        cx.memory.nodes.change(name, |memory| memory.last_in_use = Some(used));
     }
     let facts = |node: &NodeState| NodeState { metadata: Meta::default(), ..node.clone() };
     let uid = |node: &NodeState| node.metadata.uid.clone();
@@ -175,10 +175,7 @@ fn volumes_of_node(cx: &Context, name: &str) -> BTreeSet<VolumeId> {
         }
         id
     });
-    let wanted = cx.stores.pods.find(BY_NODE, name).into_iter().flat_map(|pod| {
-        cx.pods.read(&pod.metadata.uid, |wishes| wishes.wanted().map(|wish| wish.id.clone()).collect::<Vec<_>>())
-    });
-    attached.chain(wanted).collect()
+    attached.chain(cx.wanted_on(name)).collect()
 }
 
 /// Row 6.

@@ -22,7 +22,7 @@ impl Unresolved {
     pub(super) fn tell(&mut self, cx: &Context) {
         let now = cx.scope.clock.now();
         let mut held = BTreeMap::new();
-        for wishes in cx.pods.collect(|wishes| wishes.open().next().map(|_| wishes.clone())) {
+        for wishes in cx.memory.pods.collect(|wishes| wishes.open().next().map(|_| wishes.clone())) {
             let Some(pod) = &wishes.pod else { continue };
             let node = pod.node.as_deref().and_then(|node| cx.stores.nodes.get(&ObjectName::cluster(node)));
             if !node.is_some_and(|node| cx.manages(&node)) {

@@ -21,7 +21,7 @@ pub(super) const TABLE: Table = Table {
 /// Its rows.
 pub(super) fn rows(cx: &Context) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
-    for wishes in cx.pods.collect(|wishes| Some(wishes.clone())) {
+    for wishes in cx.memory.pods.collect(|wishes| Some(wishes.clone())) {
         let Some(pod) = &wishes.pod else { continue };
         let node = pod.node.as_deref().unwrap_or_default();
         let row = |volume: Option<String>, why: String| -> Vec<Cell> {

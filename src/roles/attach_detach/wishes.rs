@@ -107,6 +107,11 @@ impl PodWishes {
         })
     }
 
+    /// The volumes that it wants.
+    pub fn ids(&self) -> Vec<VolumeId> {
+        self.wanted().map(|wish| wish.id.clone()).collect()
+    }
+
     /// That some of its volumes cannot be translated, for people.
     pub fn untranslatable(&self) -> Vec<String> {
         self.open().filter(|why| !why.is_passing()).map(ToString::to_string).collect()

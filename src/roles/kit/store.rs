@@ -122,6 +122,11 @@ impl<K: Cached> Store<K> {
         self.0.listed.wait(|| self.0.cache.relisted()).await;
     }
 
+    /// Whether the watch has got to this version.
+    pub fn has_heard(&self, version: u128) -> bool {
+        self.0.cache.has_heard(version)
+    }
+
     /// Whether this version of an object came in an answer, so that older objects may be missing.
     pub fn is_ahead(&self, object: &K) -> bool {
         self.0.cache.is_ahead(object)

@@ -57,7 +57,7 @@ impl Reconcile for Nodes {
     }
 
     fn memory(&self) -> &Memory<NodeMemory> {
-        &self.0.nodes
+        &self.0.memory.nodes
     }
 
     fn view(&self, name: &String) -> Option<View> {
@@ -71,7 +71,7 @@ impl Reconcile for Nodes {
             if *held.metadata.name != id.attachment_name(name) || !cx.is_of(&held, &id, name) {
                 continue;
             }
-            let withdrawal = cx.volumes.read(id.name(), |memory: &VolumeMemory| memory.withdrawal(name, uid));
+            let withdrawal = cx.memory.volumes.read(id.name(), |memory: &VolumeMemory| memory.withdrawal(name, uid));
             if withdrawal == Some(Withdrawal::Asked) {
                 asked.push((id.clone(), uid.clone()));
             }
@@ -84,7 +84,7 @@ impl Reconcile for Nodes {
             is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
             reports.insert(id, report(attachment));
         }
-        let gathering = cx.nodes.read(name, |memory| memory.gathering);
+        let gathering = cx.memory.nodes.read(name, |memory| memory.gathering);
         Some(View {
             name: name.clone(),
             is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
@@ -146,7 +146,7 @@ impl Reconcile for Nodes {
             },
             (Step::Confirm(asked), _) => {
                 for (id, uid) in asked {
-                    self.0.volumes.change(id.name(), |memory| memory.confirm(&view.name, &uid));
+                    self.0.memory.volumes.change(id.name(), |memory| memory.confirm(&view.name, &uid));
                     self.0.queues.wake_volume(&id);
                 }
                 Ok(Answer::Confirmed)
@@ -193,7 +193,7 @@ impl Nodes {
             Err(Stop::LookAgain) => "conflict",
             Err(Stop::Failed(_)) => {
                 let now = self.0.scope.clock.now();
-                self.0.nodes.change(name, |memory| memory.failing = memory.failing.or(Some(now)));
+                self.0.memory.nodes.change(name, |memory| memory.failing = memory.failing.or(Some(now)));
                 "error"
             }
             Err(Stop::TermOver | Stop::Later(_) | Stop::Behind(_)) => return,

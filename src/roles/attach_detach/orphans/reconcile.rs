@@ -55,13 +55,13 @@ impl Reconcile for Orphans {
     }
 
     fn memory(&self) -> &Memory<OrphanMemory> {
-        &self.0.orphans
+        &self.0.memory.orphans
     }
 
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
         let held = cx.stores.attachments.get(&ObjectName::cluster(name))?;
-        let memory = cx.orphans.read(&held.metadata.uid, OrphanMemory::clone);
+        let memory = cx.memory.orphans.read(&held.metadata.uid, OrphanMemory::clone);
         let node = cx.stores.nodes.get(&ObjectName::cluster(&held.spec.node_name));
         let settle = cx.until_detach();
         let permit = if settle.is_zero() { cx.permit() } else { Permit::After(settle) };
@@ -161,6 +161,6 @@ impl Orphans {
             .pods
             .find(BY_NODE, &held.spec.node_name)
             .iter()
-            .any(|pod| is_named(pod) || cx.pods.read(&pod.metadata.uid, |wishes| wishes.open().next().is_some()))
+            .any(|pod| is_named(pod) || cx.memory.pods.read(&pod.metadata.uid, |wishes| wishes.open().next().is_some()))
     }
 }

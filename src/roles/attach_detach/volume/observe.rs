@@ -18,7 +18,7 @@ use super::view::{Held, Rules, Site, View, Volume, Wisher, seniority};
 
 /// The view of a volume.
 pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> View {
-    let remembered = cx.volumes.read(id.name(), VolumeMemory::clone);
+    let remembered = cx.memory.volumes.read(id.name(), VolumeMemory::clone);
     let mut wishers: BTreeMap<String, Vec<Wisher>> = BTreeMap::new();
     for (node, wisher) in wishers_of(cx, id) {
         wishers.entry(node).or_default().push(wisher);
@@ -26,8 +26,8 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
     for of_node in wishers.values_mut() {
         of_node.sort_by_key(seniority);
     }
-    let known = cx.attachments.marked(&of_volume(id)).into_iter();
-    let names = known.filter_map(|uid| cx.attachments.read(&uid, |known| known.name.clone()));
+    let known = cx.memory.attachments.marked(&of_volume(id)).into_iter();
+    let names = known.filter_map(|uid| cx.memory.attachments.read(&uid, |known| known.name.clone()));
     let held: Vec<_> = names.filter_map(|name| cx.stores.attachments.get(&ObjectName::cluster(&*name))).collect();
     let is_own = |held: &&Arc<VolumeAttachment>| *held.metadata.name == id.attachment_name(&held.spec.node_name);
     let nodes: BTreeSet<String> = held
@@ -58,13 +58,13 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
 /// The pods that want the volume, with their nodes.
 fn wishers_of(cx: &Context, id: &VolumeId) -> Vec<(String, Wisher)> {
     let of = |uid: String| {
-        cx.pods.read(&uid, |wishes| {
+        cx.memory.pods.read(&uid, |wishes| {
             let pod = wishes.pod.clone()?;
             let wish = wishes.wanted().find(|wish| wish.id == *id)?.clone();
             Some((pod.node.as_deref()?.to_owned(), Wisher { pod, wish }))
         })
     };
-    cx.pods.marked(&wants(id)).into_iter().filter_map(of).collect()
+    cx.memory.pods.marked(&wants(id)).into_iter().filter_map(of).collect()
 }
 
 /// What the volume is: by the `PersistentVolume` that a pod or an attachment names, or by the pod that has it.
@@ -108,7 +108,7 @@ fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: O
     let attachment = match object {
         Some(object) if cx.is_of(&object, id, node) => Held::Fits(object),
         Some(object) => Held::Clash(object),
-        None if memory.created.is_some_and(|version| !cx.has_heard_of_attachment(version)) => Held::Created,
+        None if memory.created.is_some_and(|version| !cx.stores.attachments.has_heard(version)) => Held::Created,
         None => Held::None,
     };
     let uid = match &attachment {
@@ -143,7 +143,7 @@ fn standing(cx: &Context, id: &VolumeId, node: &str, state: Option<&NodeState>, 
     let Some(state) = state else {
         let was_free = |names: &BTreeSet<Box<str>>| !names.contains(id.name());
         return Standing::Missing {
-            was_free: cx.nodes.read(node, |memory| memory.last_in_use.as_ref().is_some_and(was_free)),
+            was_free: cx.memory.nodes.read(node, |memory| memory.last_in_use.as_ref().is_some_and(was_free)),
         };
     };
     let is_ready = state.ready.as_ref().is_some_and(|ready| ready.status == "True");
@@ -155,7 +155,7 @@ fn standing(cx: &Context, id: &VolumeId, node: &str, state: Option<&NodeState>, 
         Held::None | Held::Created | Held::Clash(_) => None,
     };
     let is_newer = made.zip(state.metadata.creation_timestamp).is_some_and(|(attachment, node)| attachment <= node);
-    let was_ready = is_ready || cx.nodes.read(node, |memory| memory.ready.as_ref() == Some(&state.metadata.uid));
+    let was_ready = is_ready || cx.memory.nodes.read(node, |memory| memory.ready.as_ref() == Some(&state.metadata.uid));
     let is_unheard = cx.section.write_node_status && is_newer && !was_ready;
     Standing::There { in_use: is_listed || is_unheard, out_of_service: state.is_out_of_service, is_ready }
 }

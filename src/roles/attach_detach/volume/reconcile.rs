@@ -45,7 +45,7 @@ impl Reconcile for Volumes {
     }
 
     fn memory(&self) -> &Memory<VolumeMemory> {
-        &self.0.volumes
+        &self.0.memory.volumes
     }
 
     fn view(&self, id: &VolumeId) -> Option<View> {
