@@ -1,7 +1,9 @@
 //! Shows the services on the status board: they never import diagnostics themselves.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::cluster::{Caches, Credentials, Outage, OutageStatus};
 use crate::config::Loaded;
@@ -49,15 +51,15 @@ pub(super) struct Leases(Arc<Mutex<BTreeMap<String, ElectionView>>>);
 impl Leases {
     /// Shows the elector of this Lease group instead of the last one's.
     pub(super) fn show(&self, lease: String, elector: ElectionView) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(lease, elector);
+        self.0.lock().insert(lease, elector);
     }
 
     fn find(&self, lease: &str) -> Option<ElectionView> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(lease).cloned()
+        self.0.lock().get(lease).cloned()
     }
 
     fn health(&self) -> Result<(), String> {
-        let electors = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let electors = self.0.lock().clone();
         let sick: Vec<String> =
             electors.values().filter_map(|elector| elector.health().err().map(|error| error.to_string())).collect();
         if sick.is_empty() { Ok(()) } else { Err(sick.join("; ")) }

@@ -5,9 +5,10 @@
 //! reported, by the watch itself.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -39,19 +40,15 @@ struct Found(Arc<Mutex<BTreeMap<&'static str, Misfits>>>);
 impl Found {
     /// The faults of all roles, as text for people.
     fn faults(&self, driver: &str) -> Vec<String> {
-        let faults = all(&self.lock()).into_iter().filter(|misfit| misfit.severity == Severity::Fault);
+        let faults = all(&self.0.lock()).into_iter().filter(|misfit| misfit.severity == Severity::Fault);
         faults.map(|misfit| format!("CSIDriver {driver}: {}.", misfit.text)).collect()
     }
 
     /// The hints of a role, as facts about it.
     fn hints(&self, role: &str) -> Vec<Fact> {
-        let found = self.lock();
+        let found = self.0.lock();
         let hints = found.get(role).into_iter().flatten().filter(|misfit| misfit.severity == Severity::Hint);
         hints.map(|misfit| Fact { name: "CSIDriver object".to_owned(), value: misfit.text.to_owned() }).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Misfits>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,7 +131,7 @@ impl DriverObject {
     /// have found the same.
     fn set(&self, role: &'static str, expectation: &Expectation, misfits: Misfits) -> (Misfits, Misfits) {
         // Two roles do not count at once.
-        let mut found = self.found.lock();
+        let mut found = self.found.0.lock();
         let before = all(&found);
         found.insert(role, misfits);
         let now = all(&found);

@@ -1,8 +1,9 @@
 //! The state of each role, for the status page and `/readyz`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The states of all enabled roles.
@@ -56,7 +57,7 @@ impl RoleStates {
 
     /// The role is no longer served or shown.
     pub(super) fn forget(&self, role: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(role);
+        self.0.lock().remove(role);
     }
 
     pub(super) fn failed(&self, role: &'static str, error: String, now: Instant) {
@@ -67,10 +68,10 @@ impl RoleStates {
     }
 
     pub(super) fn all(&self) -> BTreeMap<&'static str, RoleState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn change(&self, role: &'static str, change: impl FnOnce(&mut RoleState)) {
-        change(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(role).or_default());
+        change(self.0.lock().entry(role).or_default());
     }
 }

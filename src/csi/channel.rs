@@ -18,11 +18,11 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -209,7 +209,7 @@ impl Route {
     }
 
     pub(super) fn channel(&self) -> Result<Channel, NoRoute> {
-        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.0.lock() {
             Via::Open(channel) => Ok(channel.clone()),
             Via::Down => Err(NoRoute::Down),
             Via::Retired => Err(NoRoute::Retired),
@@ -229,7 +229,7 @@ impl Route {
     }
 
     fn turn(&self, to: Via) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = to;
+        *self.0.lock() = to;
     }
 }
 

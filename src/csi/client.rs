@@ -12,11 +12,12 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use opentelemetry::propagation::Injector;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 use tonic::client::Grpc;
 use tonic::metadata::{MetadataKey, MetadataMap};
@@ -131,17 +132,17 @@ impl Caller {
 
     /// How calls that begin now are made.
     pub(super) fn options(&self) -> CsiOptions {
-        *self.options.read().unwrap_or_else(PoisonError::into_inner)
+        *self.options.read()
     }
 
     /// How calls are made from here on.
     pub(super) fn set_options(&self, options: CsiOptions) {
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        *self.options.write() = options;
     }
 
     /// What the metric says from here on.
     pub(super) fn note_driver_name(&self, name: &str) {
-        *self.driver_name.lock().unwrap_or_else(PoisonError::into_inner) = name.into();
+        *self.driver_name.lock() = name.into();
     }
 
     /// Which drivers have taken an in-tree plugin over. The first answer counts.
@@ -170,7 +171,7 @@ impl Caller {
     }
 
     fn driver_label(&self) -> Arc<str> {
-        Arc::clone(&self.driver_name.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.driver_name.lock())
     }
 }
 

@@ -1,8 +1,9 @@
 //! The driver at the socket: the handshake, and the driver's data for the rest of the daemon.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::Code;
 use tracing::warn;
@@ -114,11 +115,11 @@ impl Driver {
 
     /// The vendor's last reported version: an upgrade alone does not begin a generation.
     pub fn vendor_version(&self) -> String {
-        self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.vendor_version.lock().clone()
     }
 
     pub(super) fn set_vendor_version(&self, version: String) {
-        *self.vendor_version.lock().unwrap_or_else(PoisonError::into_inner) = version;
+        *self.vendor_version.lock() = version;
     }
 }
 

@@ -2,9 +2,10 @@
 //! when they are sent.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::Code;
@@ -78,13 +79,13 @@ pub struct CallActivity {
 impl Limiters {
     /// The limiter of the RPC with this path.
     pub(super) fn of(&self, method: &'static str, bounds: Bounds, clock: Clock) -> Arc<Limiter> {
-        let mut limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limiters = self.0.lock();
         Arc::clone(limiters.entry(method).or_insert_with(|| Arc::new(Limiter::new(method, bounds, clock))))
     }
 
     /// The RPCs that are limited, or whose calls wait.
     pub(super) fn activity(&self) -> Vec<CallActivity> {
-        let limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let limiters = self.0.lock();
         let activity = limiters.values().map(|limiter| limiter.activity());
         activity.filter(|it| it.limit.is_some() || it.waiting > 0).collect()
     }
@@ -101,7 +102,7 @@ impl Limiter {
     pub(super) async fn pass(self: &Arc<Self>, bounds: Bounds, shown: &Shown) -> Pass {
         loop {
             let turn = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 let before = state.standing();
                 state.limit.set_bounds(bounds);
                 let (sender, turn) = oneshot::channel();
@@ -137,7 +138,7 @@ impl Limiter {
 
     /// A call has ended so, after this share of its deadline.
     fn end(self: &Arc<Self>, pass: &Pass, ending: Ending, code: Code, share: f64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = state.standing();
         if matches!(ending, Ending::Refused | Ending::TimedOut) {
             state.last_refusal = Some(code);
@@ -172,7 +173,7 @@ impl Limiter {
     }
 
     fn activity(&self) -> CallActivity {
-        let state = self.state();
+        let state = self.state.lock();
         CallActivity {
             method: self.method,
             limit: state.limit.is_limited().then(|| state.limit.at()),
@@ -181,10 +182,6 @@ impl Limiter {
             in_flight: state.limit.in_flight(),
             waiting: state.waiting.iter().filter(|waiting| !waiting.is_closed()).count(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,8 +11,10 @@
 //! A wrong answer is shown and the call is repeated; it is never a reason to exit, because a driver may give wrong
 //! answers during its roll-out. Only a changed name is fatal, because all our objects contain the old name.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::process::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -97,12 +99,12 @@ impl Csi {
 
     /// The number of connections to a ready driver.
     pub fn connections(&self) -> u64 {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.met.lock().0
     }
 
     /// Since when the driver is ready, if it is, or when it last became so.
     pub fn ready_since(&self) -> Option<Instant> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.met.lock().1
     }
 
     /// The state of the connection, as it changes.
@@ -134,7 +136,7 @@ impl Csi {
             ready.set(1.0);
             let since = self.caller.clock.now();
             {
-                let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut met = self.met.lock();
                 *met = (met.0 + 1, Some(since));
             }
             self.state.send_replace(DriverState::Ready(Arc::clone(&driver)));

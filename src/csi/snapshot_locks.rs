@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::Instant;
 
@@ -91,7 +92,7 @@ impl SnapshotLocks {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.0.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.snapshots.lock()
     }
 
     fn change(&self, snapshot_id: &str, change: impl FnOnce(&mut Entry)) {

@@ -13,9 +13,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::time::Instant;
 
@@ -167,7 +168,7 @@ impl VolumeLocks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Volumes> {
-        self.0.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.volumes.lock()
     }
 }
 

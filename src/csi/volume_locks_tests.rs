@@ -170,11 +170,11 @@ proptest! {
                     sleep(Duration::from_millis(*begin)).await;
                     let turn = async {
                         let guard = operations.acquire(&volume.to_string()).await;
-                        *active.lock().unwrap().entry(*volume).or_default() += 1;
-                        assert_eq!(active.lock().unwrap()[volume], 1, "two at once");
+                        *active.lock().entry(*volume).or_default() += 1;
+                        assert_eq!(active.lock()[volume], 1, "two at once");
                         assert!(operations.touched_since(guard.volume_id(), Instant::now()));
                         // Gives the turn back however it ends.
-                        let _over = Defer(|| *active.lock().unwrap().get_mut(volume).unwrap() -= 1);
+                        let _over = Defer(|| *active.lock().get_mut(volume).unwrap() -= 1);
                         sleep(Duration::from_millis(*hold)).await;
                     };
                     match patience {

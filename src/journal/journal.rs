@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::{join, join_all};
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -326,7 +327,7 @@ pub(super) fn answer(ledger: &mut Ledger<Waiter>) -> usize {
 
 impl<E> Inner<E> {
     pub(super) fn lock(&self) -> MutexGuard<'_, Ledger<Waiter>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     /// The time since the journal was opened.

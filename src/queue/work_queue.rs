@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::Span;
@@ -183,7 +184,7 @@ impl<K: Key> Inner<K> {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Guarded<K>> {
         // A panic cannot leave the state machine inconsistent, because it does not panic in the middle of a change.
-        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guarded.lock()
     }
 
     pub(super) fn finish(&self, key: &K, run: u64, outcome: Outcome) {

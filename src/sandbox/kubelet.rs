@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Request;
@@ -93,12 +94,12 @@ impl Kubelet {
 
     /// All that it has done, in this order.
     pub fn deeds(&self) -> Vec<Deed> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).deeds.clone()
+        self.known.lock().deeds.clone()
     }
 
     /// The drivers that are registered: what `CSINode` would have.
     pub fn drivers(&self) -> Vec<String> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         known.sockets.values().filter_map(|entry| entry.driver.clone()).collect()
     }
 }
@@ -126,7 +127,7 @@ impl Watcher {
     fn look(&self) -> Vec<(PathBuf, FileId)> {
         let found = sockets(&self.directory);
         let now = self.clock.now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let Known { deeds, sockets } = &mut *known;
         for (path, entry) in sockets.iter_mut().filter(|(path, entry)| found.get(*path) != Some(&entry.id)) {
             deeds.extend(entry.driver.take().map(Deed::Unregistered));
@@ -147,7 +148,7 @@ impl Watcher {
 
     fn note(&self, path: &Path, id: FileId, result: Result<PluginInfo, String>) {
         let now = self.clock.now();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let Known { deeds, sockets } = &mut *known;
         let Some(entry) = sockets.get_mut(path).filter(|entry| entry.id == id) else { return };
         match result {

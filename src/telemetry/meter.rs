@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder as _};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use parking_lot::RwLock;
 
 use super::names::{self, Kind, Metric};
 
@@ -122,22 +123,20 @@ fn once<T: Clone>(series: &Series<T>, metric: &Metric, labels: Labels<'_>, regis
         let own = held.0.labels().map(|label| (label.key(), label.value()));
         held.0.name() == metric.name && own.eq(labels.iter().copied())
     };
-    let known = series.read().unwrap_or_else(PoisonError::into_inner);
+    let known = series.read();
     if let Some((_, found)) = known.get(&hash).and_then(|held| held.iter().find(is_it)) {
         return found.clone();
     }
     drop(known);
     let key = key(metric, labels);
     let new = register(&key);
-    series.write().unwrap_or_else(PoisonError::into_inner).entry(hash).or_default().push((key, new.clone()));
+    series.write().entry(hash).or_default().push((key, new.clone()));
     new
 }
 
 fn key(metric: &Metric, labels: Labels<'_>) -> Key {
-    Key::from_parts(
-        metric.name,
-        labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect::<Vec<_>>(),
-    )
+    let labels = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned()));
+    Key::from_parts(metric.name, labels.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -156,7 +155,7 @@ mod tests {
             let series = format!("{{verb=\"get\",resource=\"nodes\",outcome=\"{outcome}\"}} {count}");
             assert!(text.contains(&series), "{text}");
         }
-        assert_eq!(meter.counters.read().unwrap().values().map(Vec::len).sum::<usize>(), 2);
+        assert_eq!(meter.counters.read().values().map(Vec::len).sum::<usize>(), 2);
     }
 
     #[test]

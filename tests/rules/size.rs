@@ -49,6 +49,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(32, "bytes that are no text are told with their line"),
             Growth(23, "the signals that stop the daemon, which stood in main.rs"),
             Growth(141, "quantities, names of in-tree plugins and of gRPC codes, which stood in cluster and csi"),
+            Growth(3, "locks that cannot be poisoned are another crate's"),
         ],
     ),
     (

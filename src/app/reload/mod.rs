@@ -21,9 +21,10 @@ mod keys;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{error, info};
@@ -95,10 +96,10 @@ impl Configuration {
 
     async fn read(&self) -> Read {
         match &self.source {
-            Source::Told(text) => Ok(text.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Source::Told(text) => Ok(text.lock().clone()),
             #[cfg(test)]
             Source::Played(readings) => {
-                let mut readings = readings.lock().unwrap();
+                let mut readings = readings.lock();
                 if readings.len() > 1 { readings.pop_front().unwrap() } else { readings[0].clone() }
             }
             Source::File(path) => {
@@ -132,7 +133,7 @@ impl ConfigurationHandle {
     /// Replaces a text in memory, and makes the daemon read it. Has no effect on a file.
     pub fn tell(&self, text: &str) {
         if let Source::Told(told) = &self.0.source {
-            text.clone_into(&mut told.lock().unwrap_or_else(PoisonError::into_inner));
+            text.clone_into(&mut told.lock());
         }
         self.nudge();
     }
@@ -172,7 +173,7 @@ struct Known {
 impl Standing {
     /// What is shown.
     pub(super) fn report(&self, now: Instant) -> ConfigurationReport {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         let age = |at: Instant| Age(now.saturating_duration_since(at));
         ConfigurationReport {
             source: known.source.clone(),
@@ -184,7 +185,7 @@ impl Standing {
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 }
 
@@ -306,7 +307,7 @@ impl Reloader {
     }
 
     fn is_refused(&self) -> bool {
-        self.standing.0.lock().unwrap_or_else(PoisonError::into_inner).refused.is_some()
+        self.standing.0.lock().refused.is_some()
     }
 
     /// It is in effect from now on.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cluster::{
@@ -282,17 +283,13 @@ impl Context {
         let now = self.scope.clock.now();
         match (old, new) {
             (_, Some(new)) => {
-                self.unattached().remove(&new.metadata.name);
+                self.unattached.lock().remove(&new.metadata.name);
             }
             (Some(old), None) if !old.spec.attach_required => {
-                self.unattached().insert(Arc::clone(&old.metadata.name), now);
+                self.unattached.lock().insert(Arc::clone(&old.metadata.name), now);
             }
             _ => {}
         }
-    }
-
-    fn unattached(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Instant>> {
-        self.unattached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -309,7 +306,7 @@ impl Facts for Context {
         if let Some(object) = self.stores.drivers.get(&ObjectName::cluster(driver)) {
             return object.spec.attach_required;
         }
-        let gone = self.unattached().get(driver).copied();
+        let gone = self.unattached.lock().get(driver).copied();
         let now = self.scope.clock.now();
         gone.is_none_or(|since| now.saturating_duration_since(since) >= self.section.driver_grace)
     }

@@ -4,9 +4,9 @@
 //! attachment that it makes, or by a node whose list it writes after this leader has. The time of such an entry, and the Lease of
 //! kube-controller-manager, prove nothing: its other controllers share them.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -50,7 +50,7 @@ impl Guard {
     /// It has been active shortly before this term: nothing is done for this long.
     pub fn delay(&self, delay: Duration) {
         if self.check == ExclusiveCheck::Refuse {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.delay = state.delay.max(delay);
         }
     }
@@ -58,7 +58,7 @@ impl Guard {
     /// It has written this object, if any.
     pub fn found(&self, object: Option<String>) {
         let Some(object) = object.filter(|_| self.check != ExclusiveCheck::Off) else { return };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.proof.is_none() {
             warn!("{}", text(&object));
             state.proof = Some(object);
@@ -67,7 +67,7 @@ impl Guard {
 
     /// What may be done now.
     pub fn permit(&self, now: Instant) -> Permit {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.proof.is_some() && self.check == ExclusiveCheck::Refuse {
             return Permit::No;
         }
@@ -82,11 +82,7 @@ impl Guard {
 
     /// Why the role fails, if it does; a warning that writes go on is shown, too.
     pub fn failure(&self) -> Option<String> {
-        self.lock().proof.as_deref().map(text)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().proof.as_deref().map(text)
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the attempts and the tasks of a term share, and the view of a volume, as read from the caches.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -76,25 +77,25 @@ impl Context {
 
     /// Where the health of volumes is read now.
     pub fn source(&self) -> Result<Source, Idle> {
-        Source::of(&self.scope.capabilities, self.state().denied)
+        Source::of(&self.scope.capabilities, self.state.lock().denied)
     }
 
     /// The driver does not implement what its capabilities offer.
     pub fn deny(&self, source: Source) {
-        let denied = self.state().denied;
+        let denied = self.state.lock().denied;
         if denied.with(source) != denied {
             warn!(
                 method = source.method(),
                 "the driver does not implement a call that its capabilities offer: it is not made again"
             );
-            self.state().denied = denied.with(source);
+            self.state.lock().denied = denied.with(source);
         }
     }
 
     /// Whether the API server stores the health of claims, as far as is known.
     fn is_status_kept(&self) -> bool {
         let now = self.scope.clock.now();
-        self.state().dropped.is_none_or(|at| now.saturating_duration_since(at) >= TRY_AGAIN)
+        self.state.lock().dropped.is_none_or(|at| now.saturating_duration_since(at) >= TRY_AGAIN)
     }
 
     /// The API server has accepted a write of a claim's health. Notes it if the claim does not have it.
@@ -104,7 +105,7 @@ impl Context {
             return;
         }
         self.scope.meter.counter(&metrics::WRITES_DROPPED, &[]).increment(1);
-        if self.state().dropped.replace(self.scope.clock.now()).is_none() {
+        if self.state.lock().dropped.replace(self.scope.clock.now()).is_none() {
             warn!(
                 "the API server does not store status.healthStatus of claims: its feature gate CSIVolumeHealth is off"
             );
@@ -117,14 +118,14 @@ impl Context {
         self.scope.meter.counter(&metrics::PROBES, &[("method", method), ("result", result)]).increment(1);
         let took = now.saturating_duration_since(begun);
         self.scope.meter.histogram(&metrics::PROBE_DURATION, &[("method", method)]).record(took.as_secs_f64());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let since = state.silence.as_ref().map_or(now, |silence| silence.since);
         state.silence = error.map(|error| Silence { since, error });
     }
 
     /// Notes whether the older Events about a subject could be read, or why not. Returns whether that is news.
     pub fn note_unread(&self, subject: &'static str, error: Option<&str>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let before = match error {
             Some(error) => state.unread.insert(subject, error.to_owned()),
             None => state.unread.remove(subject),
@@ -134,7 +135,7 @@ impl Context {
 
     /// Why older Events cannot be read, by what they are about.
     pub fn unread(&self) -> BTreeMap<&'static str, String> {
-        self.state().unread.clone()
+        self.state.lock().unread.clone()
     }
 
     /// A round or a pass has come to its end.
@@ -142,18 +143,18 @@ impl Context {
         let now = self.scope.clock.now();
         let (took, labels) = (now.saturating_duration_since(begun), [("driver_name", self.scope.driver_name.as_str())]);
         self.scope.meter.histogram(&metrics::ROUND_DURATION, &labels).record(took.as_secs_f64());
-        self.state().last_round = Some((now, took));
+        self.state.lock().last_round = Some((now, took));
     }
 
     /// How long ago the last round or pass ended, and how long it took.
     pub fn last_round(&self) -> Option<(Duration, Duration)> {
-        let (ended, took) = self.state().last_round?;
+        let (ended, took) = self.state.lock().last_round?;
         Some((self.scope.clock.now().saturating_duration_since(ended), took))
     }
 
     /// Since when the driver has not answered, and why, once that is too long (spec C5).
     pub fn failure(&self, patience: Duration) -> Option<String> {
-        let Silence { since, error } = self.state().silence.clone()?;
+        let Silence { since, error } = self.state.lock().silence.clone()?;
         let passed = self.scope.clock.now().saturating_duration_since(since);
         (passed > patience)
             .then(|| format!("the driver has not answered how its volumes are for {}: {error}", Age(passed)))
@@ -188,14 +189,14 @@ impl Context {
             handles.insert(handle);
         })
         .await;
-        self.state().in_tree = in_tree;
+        self.state.lock().in_tree = in_tree;
         handles
     }
 
     /// The volumes of our driver with this handle.
     pub fn volumes(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let key = IdKind::Volume.key(&self.scope.driver_name, handle);
-        let in_tree: Vec<String> = self.state().in_tree.get(handle).into_iter().flatten().cloned().collect();
+        let in_tree: Vec<String> = self.state.lock().in_tree.get(handle).into_iter().flatten().cloned().collect();
         let translated = in_tree.into_iter().filter_map(|name| self.volumes.get(&ObjectName::cluster(name)));
         let found = self.volumes.find(BY_HANDLE, &key).into_iter().chain(translated);
         found.filter(|volume| self.handle(volume).is_some_and(|it| it == handle)).collect()
@@ -228,9 +229,5 @@ impl Context {
         let is_held =
             || self.volumes(handle).iter().filter_map(|it| self.monitored(it)).any(|(_, claim)| holds(&claim));
         self.memory.read(handle, view::Memory::is_suspect) || is_held()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,8 @@
 //! Which claims' volumes metrics show as not healthy. A series that was shown once stays, at zero.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::cluster::ObjectName;
 use crate::telemetry::Meter;
@@ -25,7 +26,7 @@ impl Gauges {
     /// Shows how the volume of a claim is. `None`: nothing is wrong with it, or it is gone.
     pub fn show(&self, claim: &ObjectName, abnormal: Option<&Abnormal>) {
         let statuses = abnormal.map(statuses).unwrap_or_default();
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let before = shown.remove(claim).unwrap_or_default();
         before.difference(&statuses).for_each(|status| self.set(claim, status, 0.0));
         statuses.difference(&before).for_each(|status| self.set(claim, status, 1.0));
@@ -36,7 +37,7 @@ impl Gauges {
 
     /// The term has ended: the next leader shows it.
     pub fn end(&self) {
-        let claims: Vec<_> = self.shown.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let claims: Vec<_> = self.shown.lock().keys().cloned().collect();
         for claim in &claims {
             self.show(claim, None);
         }

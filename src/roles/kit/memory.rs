@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// What objects are found by, besides their uids: a relation, and the name of what they have it to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +71,7 @@ impl<M: Remembered> Memory<M> {
 
     /// What is remembered of an object.
     pub fn read<T>(&self, uid: &str, read: impl FnOnce(&M) -> T) -> T {
-        match self.lock().by_uid.get(uid) {
+        match self.inner.lock().by_uid.get(uid) {
             Some(value) => read(value),
             None => read(&M::default()),
         }
@@ -78,7 +79,7 @@ impl<M: Remembered> Memory<M> {
 
     /// Changes what is remembered of an object. `change` runs under the lock: it may not wait.
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut M) -> T) -> T {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mut value = inner.by_uid.remove(uid).unwrap_or_default();
         let (before, marks) = ((value.group(), value.second_group()), value.marks());
         let result = change(&mut value);
@@ -95,22 +96,22 @@ impl<M: Remembered> Memory<M> {
 
     /// Whether an object has this mark.
     pub fn has(&self, mark: &Mark) -> bool {
-        self.lock().with_mark(mark).next().is_some()
+        self.inner.lock().with_mark(mark).next().is_some()
     }
 
     /// The uids of the objects that have this mark.
     pub fn marked(&self, mark: &Mark) -> Vec<String> {
-        self.lock().with_mark(mark).cloned().collect()
+        self.inner.lock().with_mark(mark).cloned().collect()
     }
 
     /// What `read` finds in the memory of each object.
     pub fn collect<T>(&self, read: impl FnMut(&M) -> Option<T>) -> Vec<T> {
-        self.lock().by_uid.values().filter_map(read).collect()
+        self.inner.lock().by_uid.values().filter_map(read).collect()
     }
 
     /// Changes the memory of every object that has one.
     pub fn change_all(&self, mut change: impl FnMut(&str, &mut M)) {
-        let uids: Vec<String> = self.lock().by_uid.keys().cloned().collect();
+        let uids: Vec<String> = self.inner.lock().by_uid.keys().cloned().collect();
         for uid in uids {
             self.change(&uid, |value| change(&uid, value));
         }
@@ -129,11 +130,7 @@ impl<M: Remembered> Memory<M> {
     /// Of how many objects something is remembered.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.lock().by_uid.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<M>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().by_uid.len()
     }
 }
 
@@ -206,9 +203,9 @@ mod tests {
         let lost = Arc::new(Mutex::new(Vec::new()));
         let memory = {
             let lost = Arc::clone(&lost);
-            Memory::<Uses>::marking(move |Mark(_, what)| lost.lock().unwrap().push(what))
+            Memory::<Uses>::marking(move |Mark(_, what)| lost.lock().push(what))
         };
-        let taken = || std::mem::take(&mut *lost.lock().unwrap());
+        let taken = || std::mem::take(&mut *lost.lock());
         memory.change("a", |it| it.0 = vec!["one", "two"]);
         memory.change("b", |it| it.0 = vec!["two"]);
         assert_eq!(
@@ -238,10 +235,10 @@ mod tests {
         let memory = {
             let shown = Arc::clone(&shown);
             Memory::<Ill>::counting(&["attach", "detach"], move |group, count| {
-                shown.lock().unwrap().insert(group, count);
+                shown.lock().insert(group, count);
             })
         };
-        let count = |group| shown.lock().unwrap()[group];
+        let count = |group| shown.lock()[group];
         let counts = || (count("attach"), count("detach"));
         assert_eq!(counts(), (0, 0), "zero is a figure, too");
         memory.change("a", |it| it.0 = Some("attach"));

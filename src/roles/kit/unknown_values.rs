@@ -2,8 +2,9 @@
 //! row of the status page for as long as the object has it. Such a value often means that nothing is done, which must not be silent.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use crate::cluster::{Cached, Change, ObjectName, PersistentVolume};
@@ -116,7 +117,7 @@ impl UnknownValues {
             return;
         }
         let (kind, name) = (K::KIND, ObjectName::of(object));
-        let mut objects = self.lock();
+        let mut objects = self.objects.lock();
         let told = objects.get(uid).map(|seen| seen.values.as_slice()).unwrap_or_default();
         for value in found.iter().filter(|value| !told.contains(value)) {
             self.log(kind, &name, value);
@@ -126,17 +127,17 @@ impl UnknownValues {
 
     /// The object is gone.
     fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+        self.objects.lock().remove(uid);
     }
 
     /// The objects of a kind in a namespace are not watched any more.
     pub fn forget_all(&self, kind: &str, namespace: &str) {
-        self.lock().retain(|_, seen| seen.kind != kind || seen.name.namespace() != Some(namespace));
+        self.objects.lock().retain(|_, seen| seen.kind != kind || seen.name.namespace() != Some(namespace));
     }
 
     /// The rows of the status page.
     fn rows(&self) -> Vec<Vec<Cell>> {
-        let objects = self.lock();
+        let objects = self.objects.lock();
         let row = |seen: &Seen, value: &UnknownValue| {
             let object = format!("{} {}", seen.kind, seen.name);
             vec![object, value.field.to_owned(), value.value.clone(), value.follows.to_owned()]
@@ -154,10 +155,6 @@ impl UnknownValues {
         } else {
             debug!(kind, object = %name, field, value, follows, "the API has a value that is not known");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Seen>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

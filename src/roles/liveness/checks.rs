@@ -1,11 +1,12 @@
 //! The checks that run, and the requests that wait for them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::Code;
 use tracing::{info, warn};
@@ -45,12 +46,12 @@ impl Checks {
 
     /// The last finding and its age.
     pub(super) fn last(&self) -> Option<(Arc<Finding>, Duration)> {
-        let last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = self.0.last.lock().clone();
         last.map(|(finding, at)| (finding, self.0.context.clock.now().saturating_duration_since(at)))
     }
 
     fn begin_or_join(&self) -> Shared<Check> {
-        let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.running.lock();
         // An answer that is there already is of an earlier moment: nobody may join it.
         running.retain(|check| check.upgrade().is_some_and(|check| check.peek().is_none()));
         let youngest = running.last().and_then(WeakShared::upgrade);
@@ -74,7 +75,7 @@ impl Checks {
         context.meter.histogram(&metrics::CHECK_DURATION, &[("result", finding.label())]).record(took.as_secs_f64());
         context.meter.gauge(&metrics::DRIVER_HEALTHY, &[]).set(if finding.is_healthy() { 1.0 } else { 0.0 });
         let before = {
-            let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.last.lock();
             last.replace((Arc::clone(&finding), now))
         };
         if is_news(before.as_ref().map(|(finding, _)| &**finding), &finding) {

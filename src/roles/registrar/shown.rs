@@ -1,8 +1,9 @@
 //! How the registration stands, for the status page, the probes and the metrics.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::NAME;
@@ -41,17 +42,17 @@ pub(super) struct Standing {
 impl Shown {
     /// What is shown now.
     pub(super) fn standing(&self) -> Standing {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Shows something else.
     pub(super) fn change(&self, change: impl FnOnce(&mut Standing)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 
     /// Shows a state. Says whether it is another one.
     pub(super) fn state(&self, state: &State, text: String, dialogue: &Dialogue) -> bool {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.0.lock();
         shown.is_ready = state.is_ready(dialogue.was_registered);
         shown.asked = dialogue.asked.or(shown.asked);
         shown.verdict = dialogue.verdict.as_ref().map(|(at, _)| *at);

@@ -4,7 +4,9 @@
 //! claim's namespace until it remembers no claim of that namespace any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::cluster::{BY_POD_CLAIM, Cache, Cached as _, Caches, Change, ObjectName, Pod, SmolStr, Subscription};
 use crate::process::Tasks;
@@ -32,7 +34,7 @@ pub struct InUse {
 
 impl std::fmt::Debug for InUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.lock().keys()).finish()
+        f.debug_set().entries(self.namespaces.lock().keys()).finish()
     }
 }
 
@@ -52,7 +54,7 @@ impl InUse {
     /// Whether pods use a claim that is remembered. The first question begins to watch its namespace.
     pub fn pods(&self, claim: &ObjectName) -> Pods {
         let Some(namespace) = claim.namespace() else { return Pods::None };
-        let mut namespaces = self.lock();
+        let mut namespaces = self.namespaces.lock();
         if !namespaces.contains_key(namespace) {
             let Some(begun) = self.watch(namespace) else { return Pods::None };
             namespaces.insert(namespace.to_owned(), begun);
@@ -66,7 +68,7 @@ impl InUse {
 
     /// Stops the watches of namespaces without a remembered claim.
     pub fn sweep(&self) {
-        let mut namespaces = self.lock();
+        let mut namespaces = self.namespaces.lock();
         if namespaces.is_empty() {
             return;
         }
@@ -85,7 +87,7 @@ impl InUse {
 
     /// Why the pods of the claim's namespace cannot be read, if they cannot.
     pub fn trouble(&self, claim: &ObjectName) -> Option<String> {
-        self.lock().get(claim.namespace()?)?.pods.status().last_error
+        self.namespaces.lock().get(claim.namespace()?)?.pods.status().last_error
     }
 
     fn watch(&self, namespace: &str) -> Option<Namespace> {
@@ -123,10 +125,6 @@ impl InUse {
                 wake(claim);
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Namespace>> {
-        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Random numbers, for jitter and identities. Seeded in a simulation.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -24,7 +25,7 @@ impl Rng {
 
     /// A number in `[0, 1)`.
     pub fn fraction(&self) -> f64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+        self.0.lock().random()
     }
 
     /// `base` plus up to `share` of it (`0.2` is up to 20 %): jitter never shortens a delay.
@@ -34,12 +35,12 @@ impl Rng {
 
     /// A number of sixteen bits.
     pub fn short(&self) -> u16 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+        self.0.lock().random()
     }
 
     /// Eight lower-case hexadecimal characters, for identities.
     pub fn suffix(&self) -> String {
-        let number: u32 = self.0.lock().unwrap_or_else(PoisonError::into_inner).random();
+        let number: u32 = self.0.lock().random();
         format!("{number:08x}")
     }
 }

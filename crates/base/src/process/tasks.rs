@@ -6,9 +6,10 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
@@ -86,7 +87,7 @@ impl Tasks {
     ) {
         let task = format!("{}.{name}", self.0.name);
         let id = {
-            let mut running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = self.0.running.lock();
             running.next += 1;
             let id = running.next;
             running.tasks.insert(id, (task.clone(), None));
@@ -100,12 +101,12 @@ impl Tasks {
                 Ok(Err(error)) => TaskFate::Failed(error_chain(&error)),
                 Err(panic) => TaskFate::Panicked(panic_message(panic.as_ref())),
             };
-            running.lock().unwrap_or_else(PoisonError::into_inner).tasks.remove(&id);
+            running.lock().tasks.remove(&id);
             // Without a receiver, the scope's owner ignores the ends of its tasks.
             let _ = ends.send(TaskEnd { task, fate });
         };
         let handle = tokio::spawn(body.in_current_span()).abort_handle();
-        if let Some(entry) = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).tasks.get_mut(&id) {
+        if let Some(entry) = self.0.running.lock().tasks.get_mut(&id) {
             entry.1 = Some(handle);
         }
     }
@@ -119,7 +120,7 @@ impl Tasks {
     pub fn view(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static + use<> {
         let running = Arc::clone(&self.0.running);
         move || {
-            let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+            let running = running.lock();
             let mut names: Vec<String> = running.tasks.values().map(|(name, _)| name.clone()).collect();
             names.sort();
             names
@@ -134,7 +135,7 @@ impl Tasks {
 
 impl Scope {
     fn abort_all(&self) {
-        let tasks = std::mem::take(&mut self.running.lock().unwrap_or_else(PoisonError::into_inner).tasks);
+        let tasks = std::mem::take(&mut self.running.lock().tasks);
         for (_, handle) in tasks.into_values() {
             if let Some(handle) = handle {
                 handle.abort();

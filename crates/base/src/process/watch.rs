@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
 struct Shared<T> {
@@ -70,7 +71,7 @@ impl<T> Sender<T> {
     /// Changes the value in place, and tells of it if `change` says so.
     pub fn send_if_modified(&self, change: impl FnOnce(&mut T) -> bool) -> bool {
         let is_modified = {
-            let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.state.write();
             let is_modified = change(&mut state.value);
             state.version += u64::from(is_modified);
             is_modified
@@ -152,7 +153,7 @@ impl<T> Receiver<T> {
 
 impl<T> Shared<T> {
     fn borrow(&self) -> Ref<'_, T> {
-        Ref(self.state.read().unwrap_or_else(PoisonError::into_inner))
+        Ref(self.state.read())
     }
 }
 
@@ -180,7 +181,7 @@ impl<T> Clone for Sender<T> {
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
         if self.0.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.state.write().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+            self.0.state.write().is_closed = true;
             self.0.changed.notify_waiters();
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use super::call::Call;
@@ -79,8 +80,8 @@ impl Audit {
         *log = Log { order: log.order, ..Log::default() };
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.0.lock()
     }
 
     /// Counts the arrival of a request, and returns its place in the order.

@@ -5,9 +5,10 @@
 //! write happened, but the answer is an error or missing. Running watches are held, delayed or dropped as a whole, by
 //! the same [`Matching`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use base::process::watch;
@@ -287,7 +288,7 @@ impl FaultScript {
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.script.lock()
     }
 
     /// Waits until none of these faults is in force any more.

@@ -29,8 +29,10 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use direct::{DirectError, PatchBody};
 pub use server::{Connections, serve, tcp_connections};
@@ -193,11 +195,11 @@ impl Api {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock()
     }
 
     fn tokens(&self) -> MutexGuard<'_, BTreeMap<Token, Identity>> {
-        self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.tokens.lock()
     }
 
     /// The identity of this token, or of none.

@@ -48,10 +48,11 @@ mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use base::process::watch;
@@ -240,7 +241,7 @@ impl Driver {
 
     /// Calls `hook` at every step of every call from now on.
     pub fn on_call(&self, hook: impl Fn(&Call, &State) + Send + Sync + 'static) {
-        self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(hook));
+        self.0.hooks.lock().push(Arc::new(hook));
     }
 
     /// Every call so far, oldest first.
@@ -319,13 +320,13 @@ impl Driver {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.inner.lock()
     }
 
     /// Shows a call to the hooks, in the middle of a change.
     fn show(&self, inner: &Inner, call: u64) {
         if let Some(call) = inner.log.call(call) {
-            for hook in self.0.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for hook in self.0.hooks.lock().iter() {
                 hook(call, &inner.state);
             }
         }

@@ -1,9 +1,9 @@
 //! What the journals of nodes that are gone may have left over: for the status page and the metric.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::diagnostics::Cell;
 use crate::journal::{self, LostEntry};
@@ -25,13 +25,9 @@ impl LostNodes {
         Self { entries: Mutex::default(), gauge }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Vec<LostEntry<Entry>>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Replaces the entries of a node. Returns those that are new.
     pub(super) fn put(&self, node: &str, found: Vec<LostEntry<Entry>>) -> Vec<LostEntry<Entry>> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let known = entries.remove(node).unwrap_or_default();
         let is_new = |entry: &&LostEntry<Entry>| !known.iter().any(|known| known.key == entry.key);
         let new = found.iter().filter(is_new).cloned().collect();
@@ -44,7 +40,7 @@ impl LostNodes {
 
     /// Forgets the nodes that have no segments any more.
     pub(super) fn retain(&self, nodes: &BTreeSet<String>) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         entries.retain(|node, _| nodes.contains(node));
         self.show(&entries);
     }
@@ -55,12 +51,12 @@ impl LostNodes {
 
     /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
-        self.entries().is_empty()
+        self.entries.lock().is_empty()
     }
 
     /// The rows of the table of volumes that may be left over.
     pub fn rows(&self, now: Timestamp) -> Vec<Vec<Cell>> {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         let all = entries.iter().flat_map(|(node, entries)| entries.iter().map(move |entry| (node, entry)));
         let row = |(node, LostEntry { segment, key, content }): (&String, &LostEntry<Entry>)| {
             let content = content.as_ref().map(|(at, entry)| (*at, entry));

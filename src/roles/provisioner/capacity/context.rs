@@ -1,7 +1,8 @@
 //! What the capacity loop works with during a term, and what its attempts and triggers share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, StorageClass};
@@ -130,7 +131,7 @@ impl Shared {
 
     /// The index. Drop the guard before an await: the caches' triggers lock the index.
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     /// What one decision about a slot is made from.

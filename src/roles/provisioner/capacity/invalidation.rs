@@ -4,8 +4,9 @@
 //! more memory than one.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::roles::provisioner::topology::Segment;
@@ -55,7 +56,7 @@ impl CapacityInvalidation {
 
     pub(super) fn add(&self, invalid: Invalid) {
         let Some(pending) = self.0.upgrade() else { return };
-        pending.invalid.lock().unwrap_or_else(PoisonError::into_inner).insert(invalid);
+        pending.invalid.lock().insert(invalid);
         pending.added.notify_one();
     }
 }
@@ -69,7 +70,7 @@ impl CapacityInvalidationReceiver {
     /// Waits for an invalidation, and takes all that there are.
     pub(super) async fn next(&self) -> BTreeSet<Invalid> {
         loop {
-            let invalid = std::mem::take(&mut *self.0.invalid.lock().unwrap_or_else(PoisonError::into_inner));
+            let invalid = std::mem::take(&mut *self.0.invalid.lock());
             if !invalid.is_empty() {
                 return invalid;
             }

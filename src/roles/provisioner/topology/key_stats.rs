@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::lookup::sorted;
 
@@ -18,7 +19,7 @@ pub struct TopologyWarnings {
 impl TopologyWarnings {
     /// How many nodes report which keys.
     pub fn keys(&self) -> MutexGuard<'_, TopologyKeyStats> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.keys.lock()
     }
 
     /// Whether the log does not say yet that an entry of the journal has no room for all topology segments. `true` once.

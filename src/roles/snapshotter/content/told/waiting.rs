@@ -2,9 +2,9 @@
 //! a minute (snapshotter spec 8). Snapshots and groups wait together.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -140,7 +140,7 @@ impl Gauges {
 
     /// So many contents of a kind are in a group.
     pub fn show(&self, kind: &'static str, group: &'static str, count: usize) {
-        let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_kind = self.by_kind.lock();
         by_kind.counts.insert((group, kind), count);
         let all: usize = by_kind.counts.iter().filter(|((of, _), _)| *of == group).map(|(_, count)| count).sum();
         let driver = ("driver_name", self.driver.as_str());
@@ -158,7 +158,7 @@ impl Gauges {
 
     /// The content of a kind that has waited longest has waited so long.
     pub fn show_oldest(&self, kind: &'static str, age: Duration) {
-        let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_kind = self.by_kind.lock();
         by_kind.oldest.insert(kind, age);
         let oldest = by_kind.oldest.values().max().copied().unwrap_or_default();
         let driver = [("driver_name", self.driver.as_str())];
