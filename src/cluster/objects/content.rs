@@ -198,9 +198,6 @@ pub struct VolumeSnapshotClass {
     /// The driver that takes them.
     #[serde(default, deserialize_with = "or_default")]
     pub driver: String,
-    /// `Delete` or `Retain`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub deletion_policy: SmolStr,
     /// What the driver wants to be told, and which Secrets it needs.
     #[serde(default, deserialize_with = "or_default")]
     pub parameters: BTreeMap<String, String>,

@@ -78,7 +78,7 @@ fn a_foreign_class_is_known_to_be_foreign() {
         "parameters": { "tier": "fast" } })
     };
     let own: VolumeSnapshotClass = read(&class("demo"));
-    assert_eq!((own.deletion_policy.as_str(), own.parameters["tier"].as_str()), ("Retain", "fast"));
+    assert_eq!((own.driver.as_str(), own.parameters["tier"].as_str()), ("demo", "fast"));
     let foreign: VolumeSnapshotClass = read(&class("other"));
     assert_eq!((foreign.driver.as_str(), foreign.parameters.len()), ("other", 0));
 }
