@@ -126,22 +126,6 @@ pub enum ConnectError {
     Token,
 }
 
-impl ConnectError {
-    /// For metrics and events.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Kubeconfig { .. } => "kubeconfig",
-            Self::Nothing { .. } => "infer",
-            Self::File { .. } => "file",
-            Self::Program(_) => "program",
-            Self::Proxy(_) => "proxy",
-            Self::Tls(_) => "tls",
-            Self::Credentials(_) => "credentials",
-            Self::Token => "token",
-        }
-    }
-}
-
 /// Files by their content. `None`: a file cannot be read.
 pub(super) type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
 

@@ -24,11 +24,6 @@ impl PackedMap {
         self.iter().find_map(|(held, value)| (held == key).then_some(value))
     }
 
-    /// Whether there is a value for a key.
-    pub fn contains_key(&self, key: &str) -> bool {
-        self.get(key).is_some()
-    }
-
     /// How many entries there are.
     pub fn len(&self) -> usize {
         self.ends.len() / 2

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{InTreeSource, VolumeSpec};
+use crate::cluster::InTreeSource;
 
 use super::csi_volume::CsiVolume;
 use super::error::TranslationError;
@@ -25,11 +25,6 @@ impl PodVolume {
         let mut spec = self.volume.to_spec();
         spec["volumeMode"] = json!("Filesystem");
         spec
-    }
-
-    /// The specification as a role reads it.
-    pub fn spec(self) -> VolumeSpec {
-        VolumeSpec { volume_mode: Some("Filesystem".into()), ..self.volume.spec_of(&VolumeSpec::default()) }
     }
 }
 

@@ -293,7 +293,7 @@ fn a_role_reaches_a_client_that_writes_only_through_its_terms_scope() {
     ] {
         assert_eq!(unfenced(line).len(), 1, "{line}");
     }
-    assert!(unfenced("    let scope = TermScope::new(NAME, role, &term);").is_empty());
+    assert!(unfenced("    let scope = TermScope::new(role, &term);").is_empty());
 }
 
 fn unfenced(code: &str) -> Vec<String> {

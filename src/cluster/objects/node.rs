@@ -80,13 +80,6 @@ pub struct Node {
     pub metadata: Meta,
 }
 
-impl Node {
-    /// The value of a label.
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
-    }
-}
-
 impl Cached for Node {
     const KIND: &'static str = "Node";
 

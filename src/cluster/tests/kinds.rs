@@ -123,7 +123,8 @@ async fn of_a_kind_whose_metadata_is_enough_nothing_else_is_asked_for() {
     let _tasks = start(&server, &caches).await;
     cache.synced().await;
     pass(Duration::from_secs(1)).await;
-    assert_eq!(cache.get(&ObjectName::cluster("n1")).unwrap().label("zone"), Some("a"));
+    let labels = cache.get(&ObjectName::cluster("n1")).unwrap().metadata.labels.clone().unwrap();
+    assert_eq!(labels["zone"], "a");
     let seen = server.seen();
     assert!(
         seen.len() >= 2 && seen.iter().all(|request| request.accept.contains("as=PartialObjectMetadata")),

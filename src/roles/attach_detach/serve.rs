@@ -117,7 +117,7 @@ impl AttachDetach {
         }
         drop(unlisted);
         let queues = self.queues(role);
-        let scope = TermScope::new(NAME, role, &term);
+        let scope = TermScope::new(role, &term);
         let cx = Arc::new(Context::new(scope, self.section.clone(), stores, queues.clone()));
         triggers::look_for_other(&cx);
         let mut controllers = Controllers::new(NAME, &role.board, &term);

@@ -111,7 +111,7 @@ impl Attacher {
             let labels = [("driver_name", driver.as_str()), ("operation", operation)];
             show_count(&meter.gauge(&metrics::OPERATION_FAILING, &labels), count);
         };
-        let scope = TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events);
+        let scope = TermScope::with_timeout(role, term, self.section.timeout).with_events(self.section.events);
         Context {
             scope: Arc::new(scope),
             rules: Arc::new(rules),

@@ -142,7 +142,7 @@ async fn a_walk_over_hundreds_of_volumes_leaves_others_their_turn() {
     claims.synced().await;
     let (role, volumes, claims) = (&harness.context, Store::of(&volumes), Store::of(&claims));
     let term = Term::permanent(&CancellationToken::new(), role.clock);
-    let scope = TermScope::with_timeout(NAME, role, &term, Some(SECOND));
+    let scope = TermScope::with_timeout(role, &term, Some(SECOND));
     let cx = Context::new(scope, HealthMonitorSection::default(), volumes, claims);
     let mut walk = Box::pin(cx.handles());
     assert!(walk.as_mut().now_or_never().is_none(), "others have their turn");

@@ -54,7 +54,7 @@ impl HealthMonitor {
         let section = &self.section;
         let (volumes, claims) = (Store::of(&self.volumes), Store::of(&self.claims));
         let cx = Arc::new(Context::new(
-            TermScope::with_timeout(NAME, role, &term, section.timeout),
+            TermScope::with_timeout(role, &term, section.timeout),
             section.clone(),
             volumes,
             claims,
@@ -75,7 +75,7 @@ impl HealthMonitor {
         };
         controllers.drive(&queue, "Volumes whose health is to be found out", subject, Volumes(Arc::clone(&cx)));
         follow(&cx, &queue, &mut controllers);
-        let pages = TermScope::with_timeout(NAME, role, &term, Some(section.page_timeout));
+        let pages = TermScope::with_timeout(role, &term, Some(section.page_timeout));
         controllers.task("rounds", rounds(Arc::clone(&cx), queue, pages));
         if !is_read {
             controllers.task("older Events", read_events_again(Arc::clone(&cx)));

@@ -96,7 +96,7 @@ impl Role for Example {
                     queue.add(volume.metadata.name.to_string(), activation);
                 }
             });
-            let scope = TermScope::new(NAME, role, &term);
+            let scope = TermScope::new(role, &term);
             let confirmer = Confirmer { scope, volumes, memory: Memory::default() };
             controllers.drive(&queue, "Volumes to confirm", |_| None, confirmer);
             controllers.serve().await

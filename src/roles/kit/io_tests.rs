@@ -169,7 +169,7 @@ impl World {
     async fn new(term: impl FnOnce(Clock) -> Term) -> Self {
         let harness = RoleHarness::with(Profile::default()).await;
         let cache = harness.caches.want::<PersistentVolume>();
-        let scope = TermScope::new("test", &harness.context, &term(harness.context.clock));
+        let scope = TermScope::new(&harness.context, &term(harness.context.clock));
         let world = Self { scope: Arc::new(scope), store: Store::of(&cache), harness };
         world.create(&[]);
         world.harness.watch();

@@ -24,8 +24,6 @@ use crate::telemetry::Meter;
 /// The resources of all handlers of a term. The clients are fenced: they work only during the term.
 #[derive(Debug)]
 pub struct TermScope {
-    /// The role's name.
-    pub role: &'static str,
     /// The driver's name.
     pub driver_name: String,
     /// The driver's capabilities.
@@ -55,17 +53,16 @@ pub struct TermScope {
 }
 
 impl TermScope {
-    /// The resources of the role `name` during `term`. Its calls to the driver have the deadline `csi.timeout`.
-    pub fn new(name: &'static str, role: &RoleContext, term: &Term) -> Self {
-        Self::with_timeout(name, role, term, None)
+    /// The resources of a role during `term`. Its calls to the driver have the deadline `csi.timeout`.
+    pub fn new(role: &RoleContext, term: &Term) -> Self {
+        Self::with_timeout(role, term, None)
     }
 
     /// The same for a role with a deadline of its own for its calls. `None`: `csi.timeout`.
-    pub fn with_timeout(name: &'static str, role: &RoleContext, term: &Term, timeout: Option<Duration>) -> Self {
+    pub fn with_timeout(role: &RoleContext, term: &Term, timeout: Option<Duration>) -> Self {
         let client = &role.driver.client;
         let driver = timeout.map_or_else(|| client.clone(), |timeout| client.with_timeout(timeout));
         Self {
-            role: name,
             driver_name: role.driver.name.clone(),
             capabilities: role.driver.capabilities.clone(),
             term: term.clone(),

@@ -59,7 +59,7 @@ pub(super) async fn open(
     let place = place(&namespace(role), &role.driver.name, node);
     // The term has not looked at the claims yet, so their own metrics say nothing.
     let unreadable = TermGauge::new(&role.meter, &JOURNAL_UNREADABLE, &[("driver_name", &role.driver.name)]);
-    let scope = TermScope::new(super::NAME, role, term);
+    let scope = TermScope::new(role, term);
     for failures in 1.. {
         let opening = scope.open_journal(place.clone());
         let problem = match term.unless_over(opening).await.ok()? {

@@ -212,7 +212,7 @@ impl Provisioner {
             return Ok(Some(central));
         }
         let Some(name) = role.instance.node.clone() else { return Err(RoleError::Unfit(NO_NODE)) };
-        let scope = TermScope::with_timeout(NAME, role, term, self.section.timeout);
+        let scope = TermScope::with_timeout(role, term, self.section.timeout);
         for failures in 1.. {
             let get_info = async |driver: Client| driver.node_get_info(NodeGetInfoRequest {}).await;
             let Ok(answer) = scope.ask(get_info).await else { return Ok(None) };
@@ -280,7 +280,7 @@ impl Provisioner {
     ) -> Option<impl Future<Output = Result<(), RoleError>> + use<>> {
         let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
-            scope: TermScope::with_timeout(NAME, role, term, self.section.timeout).with_events(self.section.events),
+            scope: TermScope::with_timeout(role, term, self.section.timeout).with_events(self.section.events),
             queue: capacity::queue(role, &section, backoff),
             section,
             backoff,

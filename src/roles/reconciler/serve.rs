@@ -37,7 +37,7 @@ pub(super) struct Reconciler {
 impl Role for Reconciler {
     fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
         async move {
-            let scope = TermScope::with_timeout(NAME, role, &term, Some(self.section.page_timeout));
+            let scope = TermScope::with_timeout(role, &term, Some(self.section.page_timeout));
             let passes = Passes { of: self, role, scope, lists: self.lists(role), told: Arc::default() };
             let _shown = passes.show();
             tokio::select! {

@@ -133,7 +133,7 @@ impl Resizer {
         };
         let memory = Arc::new(Memory::counting(&Reason::LABELS, waiting));
         Context {
-            scope: TermScope::with_timeout(NAME, role, term, section.timeout).with_events(section.events),
+            scope: TermScope::with_timeout(role, term, section.timeout).with_events(section.events),
             rules: Arc::new(rules),
             stores: Stores { claims: Store::of(&self.caches.claims), volumes: Store::of(&self.caches.volumes) },
             classes: self.caches.classes.clone(),

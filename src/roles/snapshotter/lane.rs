@@ -67,7 +67,7 @@ impl<K: Driven> Lane<'_, K> {
         section: &SnapshotterSection,
         shared: &Shared,
     ) -> Arc<Context<K>> {
-        let scope = TermScope::with_timeout(NAME, role, term, section.timeout).with_events(section.events);
+        let scope = TermScope::with_timeout(role, term, section.timeout).with_events(section.events);
         let [takes, lists, gets] = self.capabilities;
         let driver = scope.driver_name.clone();
         let rules = Rules {

@@ -116,15 +116,3 @@ fn the_caching_mode_of_an_azure_disk_counts_only_if_it_says_something() {
     let bad = source(InTree::AwsElasticBlockStore, json!({ "volumeID": "aws://z/x" }));
     assert!(pod_volume_to_csi(&bad, "data", None).is_err());
 }
-
-#[test]
-fn a_role_reads_the_same_specification_that_is_written() {
-    let disk = source(InTree::AwsElasticBlockStore, json!({ "volumeID": "vol-1", "fsType": "xfs" }));
-    let volume = pod_volume_to_csi(&disk, "data", None).unwrap();
-    let written: crate::cluster::VolumeSpec = serde_json::from_value(volume.to_spec()).unwrap();
-    let read = volume.spec();
-    assert_eq!(
-        (&read.csi, &read.access_modes, &read.volume_mode),
-        (&written.csi, &written.access_modes, &written.volume_mode)
-    );
-}

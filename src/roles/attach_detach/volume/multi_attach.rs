@@ -15,8 +15,6 @@ pub enum Hold {
     Attached,
     /// One that is not attached yet, is being deleted, or has failed: whether the node has the volume is uncertain.
     Uncertain,
-    /// An attachment under a name that was not computed for this volume and node.
-    Foreign,
 }
 
 /// Whether only one node may have a volume of these access modes. Nothing is known of a volume without modes.
@@ -27,7 +25,7 @@ pub fn is_exclusive(modes: &[SmolStr]) -> bool {
 /// Whether what another node has keeps an exclusive volume from this node.
 pub fn blocks(hold: Hold, rule: MultiAttach) -> bool {
     match hold {
-        Hold::Attached | Hold::Foreign => true,
+        Hold::Attached => true,
         Hold::Uncertain => rule == MultiAttach::Strict,
     }
 }
@@ -96,8 +94,6 @@ mod tests {
             ("6.3", Hold::Attached, MultiAttach::Confirmed, true),
             ("6.4", Hold::Uncertain, MultiAttach::Strict, true),
             ("6.5", Hold::Uncertain, MultiAttach::Confirmed, false),
-            ("6.6", Hold::Foreign, MultiAttach::Strict, true),
-            ("6.6", Hold::Foreign, MultiAttach::Confirmed, true),
         ] {
             assert_eq!(blocks(hold, rule), expected, "{row}");
         }

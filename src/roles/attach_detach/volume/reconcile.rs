@@ -100,12 +100,12 @@ impl Reconcile for Volumes {
             Step::Delete(node, force) => self.delete(node, force, view, io).await,
             Step::ReadAgain(node) => {
                 let Some(held) = view.sites.get(&node).and_then(Site::attachment) else {
-                    return Ok(Answer::Read(node, false));
+                    return Ok(Answer::Read(false));
                 };
                 let read = io.confirm(&self.0.stores.attachments, held).await?;
                 let now = self.0.stores.attachments.get(&ObjectName::of(held.as_ref()));
                 let is_live = |now: &VolumeAttachment| now.status.attached && now.metadata.deletion_timestamp.is_none();
-                Ok(Answer::Read(node, read == Confirmed::Yes && now.is_some_and(|now| is_live(&now))))
+                Ok(Answer::Read(read == Confirmed::Yes && now.is_some_and(|now| is_live(&now))))
             }
             Step::Fail(failure) => Err(failure.0.into()),
             Step::Create(node) => self.create(node, view, io).await,
@@ -138,7 +138,7 @@ impl Reconcile for Volumes {
                 });
                 progress.failed.get_or_insert((node, failure));
             }
-            Answer::Read(_, is_live) => progress.is_live = Some(is_live),
+            Answer::Read(is_live) => progress.is_live = Some(is_live),
             Answer::Created(node, uid, version) => {
                 memory.sites.insert(node, SiteMemory { uid, created: version, ..SiteMemory::default() });
             }

@@ -262,8 +262,8 @@ pub enum Answer {
     NotDeleted(String, AttemptFailure, Instant),
     /// The API did not answer, and may delete it at any time until the second moment. It is asked again at the first.
     Unanswered(String, AttemptFailure, [Instant; 2]),
-    /// Whether the attachment to this node, whose deletion has failed, is still live.
-    Read(String, bool),
+    /// Whether the attachment whose deletion has failed is still live.
+    Read(bool),
     /// The attachment to this node, with its uid and version.
     Created(String, Box<str>, Option<u128>),
     /// This was told.

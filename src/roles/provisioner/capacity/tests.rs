@@ -134,7 +134,7 @@ impl World {
         let (volumes, watched) = caches.watch_with(Fields::RESIZE | Fields::MIGRATION);
         let backoff = Backoff { initial: BACKOFF, max: Duration::from_secs(300) };
         let cx = CapacityContext {
-            scope: TermScope::new("provisioner", role, &term),
+            scope: TermScope::new(role, &term),
             queue: queue(role, &section, backoff),
             section,
             backoff,
