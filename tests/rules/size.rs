@@ -29,7 +29,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "app",
-        1877,
+        1876,
         &[
             Growth(9, "the API, and what a role works with, stand in the report"),
             Growth(12, "the right to watch the holder's pod"),
@@ -54,7 +54,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "cluster",
-        7555,
+        7529,
         &[
             Growth(4, "an outage is told as a value"),
             Growth(65, "a search finds the claim of an object"),
@@ -87,7 +87,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "csi",
-        1908,
+        1888,
         &[
             Growth(28, "a size and a class of one claim hold the lock of their volume together"),
             Growth(4, "a socket that is not reached in time is told apart from a silent driver"),
@@ -111,7 +111,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "election",
-        1526,
+        1513,
         &[
             Growth(112, "a process names its container, and takes the Lease of the container's last process"),
             Growth(175, "a standby watches the pod of the holder for the end of its process"),
@@ -119,7 +119,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "journal",
-        1984,
+        1978,
         &[
             Growth(12, "the journal holds its client by itself, as the kit holds those of roles"),
             Growth(12, "another role reads the entries of a journal that it does not keep"),
@@ -151,7 +151,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/attach_detach",
-        1142,
+        1112,
         &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
@@ -162,7 +162,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/attacher",
-        2230,
+        2225,
         &[
             Growth(26, "what of the CSIDriver object does not fit, with what to do"),
             Growth(1, "gates that v4.13 no longer takes"),
@@ -172,7 +172,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/kit",
-        1109,
+        1101,
         &[
             Growth(
                 730,
@@ -192,7 +192,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/health_monitor",
-        444,
+        432,
         &[
             Growth(780, "the role itself: rounds, passes, and what it writes and tells"),
             Growth(75, "the table of its Go sidecar: flags, versions, and how it is recognised"),
@@ -204,10 +204,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(1, "walks over all volumes leave other tasks their turn"),
         ],
     ),
-    ("roles/liveness", 453, &[Growth(10, "a failed check counts, and says its age")]),
+    ("roles/liveness", 446, &[Growth(10, "a failed check counts, and says its age")]),
     (
         "roles/provisioner",
-        9657,
+        9631,
         &[
             Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
             Growth(30, "each set of topology keys counts, and what its nodes lack is named"),
@@ -237,10 +237,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(8, "walks over all that is listed and known leave other tasks their turn"),
         ],
     ),
-    ("roles/registrar", 1587, &[]),
+    ("roles/registrar", 1578, &[]),
     (
         "roles/resizer",
-        3029,
+        3022,
         &[
             Growth(2, "client-go's metrics, which v2.3 serves and the daemon does not"),
             Growth(13, "an infeasible change shows its tries and the words of the driver"),
@@ -249,12 +249,12 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/snapshotter",
-        5239,
+        5234,
         &[Growth(4, "a snapshot that waits counts its tries"), Growth(1, "gates that v8.7 no longer takes")],
     ),
     (
         "sandbox",
-        15678,
+        15670,
         &[
             Growth(18, "an attributes class is held while a claim or a volume names it"),
             Growth(515, "the demo driver keeps its volumes in a folder, and mounts them beside real kubelets"),
@@ -277,7 +277,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "telemetry",
-        1539,
+        1538,
         &[
             Growth(2, "what of the CSIDriver object does not fit is counted"),
             Growth(2, "the limit of an RPC"),
@@ -285,7 +285,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(29, "gauges of a term, which the journal and three parts of the provisioner had by themselves"),
         ],
     ),
-    ("translation", 1049, &[Growth(1, "a volume of another driver has its handle")]),
+    ("translation", 1046, &[Growth(1, "a volume of another driver has its handle")]),
 ];
 
 /// The row of a file: its first folder, or its role's. The files of `src` itself are one row, and those of `src/roles` another.
