@@ -8,33 +8,41 @@ use serde::{Deserialize, Serialize};
 use super::backoff::Backoff;
 use crate::process::{Faults, duration};
 
-/// The back-off of work that failed: doubled from `initial` after each failure in a row, up to `max`.
+/// The back-off of work that failed: doubled from `initial` after each failure in a row, up to `max`. A role whose delays begin or end
+/// elsewhere names its defaults, in milliseconds: they count for each key that is not given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RetrySection {
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetrySection<const INITIAL: u64 = 1_000, const MAX: u64 = 300_000> {
     /// Delay after the first failure.
-    #[serde(with = "duration")]
+    #[serde(with = "duration", default = "milliseconds::<INITIAL>")]
     #[schemars(with = "duration::Text")]
     pub initial: Duration,
     /// The longest delay.
-    #[serde(with = "duration")]
+    #[serde(with = "duration", default = "milliseconds::<MAX>")]
     #[schemars(with = "duration::Text")]
     pub max: Duration,
 }
 
-impl Default for RetrySection {
+/// The default of a key: serde cannot take that of a whole section that has parameters.
+fn milliseconds<const COUNT: u64>() -> Duration {
+    Duration::from_millis(COUNT)
+}
+
+impl<const INITIAL: u64, const MAX: u64> Default for RetrySection<INITIAL, MAX> {
     fn default() -> Self {
-        Self { initial: Duration::from_secs(1), max: Duration::from_secs(300) }
+        Self { initial: milliseconds::<INITIAL>(), max: milliseconds::<MAX>() }
     }
 }
 
-impl RetrySection {
+impl<const INITIAL: u64, const MAX: u64> RetrySection<INITIAL, MAX> {
     /// The queue's back-off.
     pub fn backoff(&self) -> Backoff {
         Backoff { initial: self.initial, max: self.max }
     }
+}
 
-    /// Reports invalid delays; `key` is the key of this block in the role's section.
+impl Backoff {
+    /// Reports invalid delays; `key` is the key of their block in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
         // A shorter delay is no back-off: failing work would be retried without pause.
         if self.initial < Duration::from_millis(1) {
@@ -70,7 +78,7 @@ pub struct DriverRetrySection {
 
 impl Default for DriverRetrySection {
     fn default() -> Self {
-        let RetrySection { initial, max } = RetrySection::default();
+        let RetrySection { initial, max } = <RetrySection>::default();
         Self { initial, max, infeasible: Duration::from_secs(300) }
     }
 }
@@ -83,7 +91,7 @@ impl DriverRetrySection {
 
     /// Reports invalid delays; `key` is the key of this block in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
-        RetrySection { initial: self.initial, max: self.max }.check(key, faults);
+        self.backoff().check(key, faults);
         if self.infeasible < self.initial {
             faults.add(
                 &format!("{key}.infeasible"),

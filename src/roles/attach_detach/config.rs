@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
-use crate::queue::{Backoff, RetrySection};
+use crate::queue::RetrySection;
 
 /// The attach/detach controller: which nodes it manages, and when it may take a volume from a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -19,7 +19,7 @@ pub struct AttachDetachSection {
     #[schemars(range(min = 1, max = 10_000))]
     pub workers: usize,
     /// The pauses between failed requests.
-    pub retry: RequestRetrySection,
+    pub retry: RequestRetry,
     /// Time in which everything is looked at once again, in case a change was missed.
     #[serde(with = "duration")]
     #[schemars(with = "duration::Text")]
@@ -54,33 +54,9 @@ pub struct AttachDetachSection {
     pub events: bool,
 }
 
-/// The back-off of requests that failed: doubled from `initial` after each failure in a row, up to `max`. It is shorter than that of the
-/// other roles, because it waits for the API server and not for a driver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct RequestRetrySection {
-    /// Delay after the first failure.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub initial: Duration,
-    /// The longest delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
-    pub max: Duration,
-}
-
-impl Default for RequestRetrySection {
-    fn default() -> Self {
-        Self { initial: Duration::from_millis(500), max: Duration::from_secs(120) }
-    }
-}
-
-impl RequestRetrySection {
-    /// The queue's back-off.
-    pub fn backoff(&self) -> Backoff {
-        Backoff { initial: self.initial, max: self.max }
-    }
-}
+/// The back-off of requests that failed: from 500 ms to 2 minutes. It is shorter than that of the other roles, because it waits for the
+/// API server and not for a driver.
+pub type RequestRetry = RetrySection<500, 120_000>;
 
 /// What keeps an exclusive volume from a second node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,7 +84,7 @@ impl Default for AttachDetachSection {
     fn default() -> Self {
         Self {
             workers: 10,
-            retry: RequestRetrySection::default(),
+            retry: RequestRetry::default(),
             resync: Duration::from_secs(60),
             max_wait_for_unmount: Duration::from_secs(360),
             force_detach_on_timeout: true,
@@ -126,8 +102,7 @@ impl Default for AttachDetachSection {
 
 impl Section for AttachDetachSection {
     fn check(&self, faults: &mut Faults) {
-        let RequestRetrySection { initial, max } = self.retry;
-        RetrySection { initial, max }.check("retry", faults);
+        self.retry.backoff().check("retry", faults);
         if self.workers == 0 {
             faults.add("workers", 0, "at least 1");
         }

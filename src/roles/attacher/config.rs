@@ -62,7 +62,7 @@ impl Default for AttacherSection {
 impl Section for AttacherSection {
     fn check(&self, faults: &mut Faults) {
         duration::check_deadline("timeout", self.timeout, faults);
-        self.retry.check("retry", faults);
+        self.retry.backoff().check("retry", faults);
         checks::workers("workers", self.workers, faults);
         checks::own_workers("detachWorkers", self.detach_workers, faults);
         checks::pause("resync", self.resync, faults);

@@ -87,7 +87,7 @@ impl Role for Example {
             let volumes = Store::of(&self.volumes);
             controllers.follow(&volumes);
             let span = |volume: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %volume);
-            let queue = queues::make(role, NAME, &[("confirm", 4)], RetrySection::default().backoff(), span);
+            let queue = queues::make(role, NAME, &[("confirm", 4)], <RetrySection>::default().backoff(), span);
             controllers.on_store(&volumes, {
                 let queue = queue.clone();
                 move |change| {

@@ -201,7 +201,7 @@ impl World {
 
     async fn try_verb(&self, verb: Verb, seen: &PersistentVolume, records: bool) -> &'static str {
         let (role, ends) = (&self.harness.context, Arc::new(Known::new(Vec::new())));
-        let backoff = RetrySection::default().backoff();
+        let backoff = <RetrySection>::default().backoff();
         let queue = queues::make(role, "test", &[("one", 1)], backoff, |_: &String| tracing::Span::none());
         let mut controllers = Controllers::new("test", &role.board, &self.scope.term);
         controllers.drive(

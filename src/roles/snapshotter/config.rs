@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::{Need, RoleSection};
 use crate::process::{Faults, Section, duration};
-use crate::queue::{Backoff, DriverRetrySection, RetrySection};
+use crate::queue::{Backoff, DriverRetrySection};
 use crate::roles::kit::templates::is_subdomain;
 use crate::roles::kit::{EventsMode, checks};
 
@@ -155,7 +155,7 @@ impl Section for SnapshotterSection {
         if self.call_timeout.is_zero() {
             faults.add("callTimeout", duration::format(self.call_timeout), "longer than 0s");
         }
-        RetrySection { initial: self.ready_check.initial, max: self.ready_check.max }.check("readyCheck", faults);
+        self.ready_check.backoff().check("readyCheck", faults);
         checks::pause("resync", self.resync, faults);
         for (key, prefix) in [
             ("snapshotNamePrefix", &self.snapshot_name_prefix),
