@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info_span, warn};
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, EventKind, EventTarget, ObjectName, PersistentVolume, patch};
+use crate::cluster::{Cache, EventKind, EventTarget, PersistentVolume, patch};
 use crate::config::RoleSection;
 use crate::csi::volume::capability;
 use crate::election::Term;
@@ -184,7 +184,7 @@ impl Reconcile for Confirmer {
     }
 
     fn view(&self, name: &String) -> Option<View> {
-        let volume = self.volumes.get(&ObjectName::cluster(name))?;
+        let volume = self.volumes.named(name)?;
         let is_denied = self.memory.read(&volume.metadata.uid, |asked| asked.is_denied);
         Some(View { volume, driver: self.scope.driver_name.clone(), is_denied })
     }

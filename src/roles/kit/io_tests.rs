@@ -191,7 +191,7 @@ impl World {
 
     /// The volume as the store has it now.
     fn seen(&self) -> PersistentVolume {
-        self.store.get(&ObjectName::cluster(NAME)).unwrap().as_ref().clone()
+        self.store.named(NAME).unwrap().as_ref().clone()
     }
 
     /// Does one verb in an attempt, and says how it ended.
@@ -297,8 +297,7 @@ async fn an_object_that_somebody_holds_stays_after_its_deletion_and_its_namesake
     assert!(world.seen().metadata.deletion_timestamp.is_some(), "the answer is in the store");
     assert_eq!(world.play(Verb::RemoveFinalizer, &world.seen()).await, "ended");
     world.create(&[]);
-    let is_new =
-        || world.store.get(&ObjectName::cluster(NAME)).is_some_and(|it| it.metadata.deletion_timestamp.is_none());
+    let is_new = || world.store.named(NAME).is_some_and(|it| it.metadata.deletion_timestamp.is_none());
     while !is_new() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
