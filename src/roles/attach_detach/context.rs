@@ -142,7 +142,7 @@ impl Context {
     pub fn is_of(&self, held: &VolumeAttachment, id: &VolumeId, node: &str) -> bool {
         let source = &held.spec.source;
         let is_volume = match (&source.persistent_volume_name, &source.inline_volume_spec) {
-            (Some(name), _) => match self.stores.volumes.get(&ObjectName::cluster(name)) {
+            (Some(name), _) => match self.stores.volumes.named(name) {
                 Some(volume) => Self::id_of(&volume).as_ref() == Some(id),
                 // Its name was computed from the volume.
                 None => true,
@@ -174,14 +174,14 @@ impl Context {
     fn volume_of(&self, held: &VolumeAttachment) -> Option<VolumeId> {
         let (source, node) = (&held.spec.source, held.spec.node_name.as_str());
         if let Some(volume) = &source.persistent_volume_name
-            && let Some(volume) = self.stores.volumes.get(&ObjectName::cluster(volume))
+            && let Some(volume) = self.stores.volumes.named(volume)
         {
             return Self::id_of(&volume);
         }
         if let Some(csi) = source.inline_volume_spec.as_ref().and_then(|spec| spec.csi.as_ref()) {
             return Some(VolumeId::new(&csi.driver, &csi.volume_handle));
         }
-        let state = self.stores.nodes.get(&ObjectName::cluster(node));
+        let state = self.stores.nodes.named(node);
         let named = state.iter().flat_map(|state| {
             let reported = state.volumes_attached.iter().map(|volume| &volume.name);
             state.volumes_in_use.iter().chain(reported).filter_map(|name| VolumeId::of_name(name)).collect::<Vec<_>>()
@@ -299,11 +299,11 @@ impl Facts for Context {
     }
 
     fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
-        self.stores.volumes.get(&ObjectName::cluster(name))
+        self.stores.volumes.named(name)
     }
 
     fn is_attached(&self, driver: &str) -> bool {
-        if let Some(object) = self.stores.drivers.get(&ObjectName::cluster(driver)) {
+        if let Some(object) = self.stores.drivers.named(driver) {
             return object.spec.attach_required;
         }
         let gone = self.unattached.lock().get(driver).copied();

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::ObjectName;
-
 use super::context::Context;
 
 /// What lasts for this long is told: as long as an attacher may be silent.
@@ -24,7 +22,7 @@ impl Unresolved {
         let mut held = BTreeMap::new();
         for wishes in cx.memory.pods.collect(|wishes| wishes.open().next().map(|_| wishes.clone())) {
             let Some(pod) = &wishes.pod else { continue };
-            let node = pod.node.as_deref().and_then(|node| cx.stores.nodes.get(&ObjectName::cluster(node)));
+            let node = pod.node.as_deref().and_then(|node| cx.stores.nodes.named(node));
             if !node.is_some_and(|node| cx.manages(&node)) {
                 continue;
             }

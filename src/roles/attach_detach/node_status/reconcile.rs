@@ -62,7 +62,7 @@ impl Reconcile for Nodes {
 
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
-        let node = cx.stores.nodes.get(&ObjectName::cluster(name));
+        let node = cx.stores.nodes.named(name);
         let (mut reports, mut asked, mut is_more_coming) = (BTreeMap::new(), Vec::new(), false);
         for held in cx.stores.attachments.find(BY_NODE, name) {
             let uid = &held.metadata.uid;
@@ -101,7 +101,7 @@ impl Reconcile for Nodes {
     fn is_there(&self, name: &String, _: &str) -> bool {
         // What was last seen of a node that is gone counts for as long as it has attachments.
         let stores = &self.0.stores;
-        stores.nodes.get(&ObjectName::cluster(name)).is_some() || !stores.attachments.find(BY_NODE, name).is_empty()
+        stores.nodes.named(name).is_some() || !stores.attachments.find(BY_NODE, name).is_empty()
     }
 
     fn uid(view: &View) -> &str {

@@ -60,9 +60,9 @@ impl Reconcile for Orphans {
 
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
-        let held = cx.stores.attachments.get(&ObjectName::cluster(name))?;
+        let held = cx.stores.attachments.named(name)?;
         let memory = cx.memory.orphans.read(&held.metadata.uid, OrphanMemory::clone);
-        let node = cx.stores.nodes.get(&ObjectName::cluster(&held.spec.node_name));
+        let node = cx.stores.nodes.named(&held.spec.node_name);
         let settle = cx.until_detach();
         let permit = if settle.is_zero() { cx.permit() } else { Permit::After(settle) };
         let now = cx.scope.clock.now();

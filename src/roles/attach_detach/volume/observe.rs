@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::{NodeState, ObjectName, PersistentVolume, VolumeAttachment};
+use crate::cluster::{NodeState, PersistentVolume, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory, of_volume};
 use crate::roles::attach_detach::volume_id::VolumeId;
@@ -28,7 +28,7 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
     }
     let known = cx.memory.attachments.marked(&of_volume(id)).into_iter();
     let names = known.filter_map(|uid| cx.memory.attachments.read(&uid, |known| known.name.clone()));
-    let held: Vec<_> = names.filter_map(|name| cx.stores.attachments.get(&ObjectName::cluster(&*name))).collect();
+    let held: Vec<_> = names.filter_map(|name| cx.stores.attachments.named(&name)).collect();
     let is_own = |held: &&Arc<VolumeAttachment>| *held.metadata.name == id.attachment_name(&held.spec.node_name);
     let nodes: BTreeSet<String> = held
         .iter()
@@ -77,7 +77,7 @@ fn volume_of<'a>(
     let named = wishers.clone().filter_map(|wisher| wisher.wish.volume.as_deref());
     let attached = held.iter().filter_map(|held| held.spec.source.persistent_volume_name.as_deref());
     let found = named.chain(attached).find_map(|name| {
-        let volume = cx.stores.volumes.get(&ObjectName::cluster(name))?;
+        let volume = cx.stores.volumes.named(name)?;
         (Context::id_of(&volume).as_ref() == Some(id)).then_some(volume)
     });
     let of_volume = |volume: Arc<PersistentVolume>| Volume {
@@ -102,8 +102,8 @@ pub(super) fn inline(wisher: &Wisher, id: &VolumeId) -> Option<crate::translatio
 }
 
 fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: Option<&SiteMemory>) -> Site {
-    let state = cx.stores.nodes.get(&ObjectName::cluster(node));
-    let object = cx.stores.attachments.get(&ObjectName::cluster(id.attachment_name(node)));
+    let state = cx.stores.nodes.named(node);
+    let object = cx.stores.attachments.named(&id.attachment_name(node));
     let memory = memory.cloned().unwrap_or_default();
     let attachment = match object {
         Some(object) if cx.is_of(&object, id, node) => Held::Fits(object),
@@ -127,7 +127,7 @@ fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: O
     Site {
         is_managed: state.as_ref().is_none_or(|state| cx.manages(state)),
         standing: standing(cx, id, node, state.as_deref(), &attachment),
-        is_registered: cx.stores.csi_nodes.get(&ObjectName::cluster(node)).is_some_and(|it| it.has(id.driver())),
+        is_registered: cx.stores.csi_nodes.named(node).is_some_and(|it| it.has(id.driver())),
         is_reported: is_written && state.is_some_and(|state| is_listed(&state)),
         wishers,
         attachment,
