@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures::future::join;
 
 use crate::cluster::{
-    BY_HANDLE, Cache, CsiNode, CsiStorageCapacity, IdKind, InTree, Node, ObjectName, PersistentVolume,
-    PersistentVolumeClaim, StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
+    BY_HANDLE, Cache, CsiNode, CsiStorageCapacity, IdKind, InTree, Node, PersistentVolume, PersistentVolumeClaim,
+    StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::kit::{Store, TermScope};
 
@@ -111,7 +111,7 @@ impl Context {
 
     /// The class that a claim or a volume names.
     pub fn class(&self, name: Option<&str>) -> Option<Arc<StorageClass>> {
-        self.caches.classes.get(&ObjectName::cluster(name?))
+        self.caches.classes.named(name?)
     }
 
     /// A claim no longer needs the source that it names: perhaps no claim does.

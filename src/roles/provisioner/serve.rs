@@ -6,7 +6,6 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tracing::{info, warn};
 
-use crate::cluster::ObjectName;
 use crate::csi::{Client, DriverState};
 use crate::diagnostics::{Column, Fact, Table};
 use crate::election::Term;
@@ -141,7 +140,7 @@ impl Provisioner {
             controllers.drive(&queues.claims, title, subject, work);
         }
         let volumes = shared.stores.volumes.clone();
-        let subject = move |name: &String| volumes.get(&ObjectName::cluster(name))?.subject();
+        let subject = move |name: &String| volumes.named(name)?.subject();
         controllers.drive(&queues.volumes, "Volumes to delete", subject, Deletions(Arc::clone(deletion)));
         let sources = Sources::of(claims);
         controllers.drive(&queues.sources, "Data sources to unprotect", |_| None, sources);

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use serde_json::json;
 
 use super::*;
+use crate::cluster::ObjectName;
 use crate::csi::CsiOptions;
 use crate::diagnostics::Board;
 use crate::process::Tasks;

@@ -253,7 +253,7 @@ impl Triggers {
     }
 
     fn wake_detached(&self, volume: &str) {
-        let Some(object) = self.shared.caches.volumes.get(&ObjectName::cluster(volume)) else { return };
+        let Some(object) = self.shared.caches.volumes.named(volume) else { return };
         self.wake_wanted(&object);
         // Another object with the same handle may have waited for this detach, too.
         for twin in self.shared.same_handle(&object) {
@@ -264,7 +264,7 @@ impl Triggers {
     /// Wakes the volumes of a class whose deletion is still queued: the class may name their secret.
     fn wake_volumes(&self, class: &str) {
         for item in self.queues.volumes.snapshot() {
-            let found = self.shared.caches.volumes.get(&ObjectName::cluster(&item.key));
+            let found = self.shared.caches.volumes.named(&item.key);
             if let Some(object) = found.filter(|it| it.spec.storage_class_name.as_deref() == Some(class)) {
                 self.wake_wanted(&object);
             }

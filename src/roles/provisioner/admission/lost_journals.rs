@@ -84,11 +84,7 @@ impl LostJournals {
             volume.served_by() == Some(self.shared.scope.driver_name.as_str())
                 && place.is_within(&volume.spec.node_affinity)
         };
-        self.shared
-            .caches
-            .volumes
-            .get(&ObjectName::cluster(&entry.request.volume_name))
-            .is_some_and(|volume| is_there(&volume))
+        self.shared.caches.volumes.named(&entry.request.volume_name).is_some_and(|volume| is_there(&volume))
     }
 
     /// Clears the journals of nodes that are gone: once when the term begins, and then once an hour, or more often while something is

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, ObjectName, PersistentVolume, StorageClass};
+use crate::cluster::{Cache, CsiNode, CsiStorageCapacity, Node, PersistentVolume, StorageClass};
 use crate::diagnostics::Board;
 use crate::queue::{Activation, Backoff, Cause, WorkQueue, epoch_of};
 use crate::roles::kit::{Memory, Store, TermScope};
@@ -83,10 +83,9 @@ impl NodeSegments {
     pub(super) fn segment_of(&self, driver: &str, node: &str) -> Option<Segment> {
         match self {
             Self::Cluster { nodes, csi_nodes } => {
-                let name = ObjectName::cluster(node);
-                let csi_node = csi_nodes.get(&name)?;
+                let csi_node = csi_nodes.named(node)?;
                 let keys = csi_node.topology_keys(driver)?;
-                let node = nodes.get(&name)?;
+                let node = nodes.named(node)?;
                 Segment::of_labels(keys, node.metadata.labels.as_ref().unwrap_or(&std::collections::BTreeMap::new()))
             }
             Self::Local { node: own, segment } => (own == node).then(|| segment.clone()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::cluster::{BY_CLAIM, ObjectName, PersistentVolume, SmolStr, StorageClass};
+use crate::cluster::{BY_CLAIM, PersistentVolume, SmolStr, StorageClass};
 
 use super::context::ClaimsContext;
 use super::decide::{AttemptFacts, Ignored, Lookup, NameStatus, Rules, View, Whose, ignored, is_unwanted};
@@ -97,8 +97,8 @@ pub fn begin(cx: &ClaimsContext, key: &ClaimKey) -> Option<Beginning> {
     let has_heard = |version| cx.shared.caches.volumes.has_heard(version);
     // From then on the cache says it, also if a user has deleted the PersistentVolume meanwhile.
     if known.stored_version().is_some_and(has_heard) {
-        let name = known.request().map(|request| ObjectName::cluster(&request.volume_name));
-        is_without_volume |= name.is_none_or(|name| cx.shared.caches.volumes.get(&name).is_none());
+        let volumes = &cx.shared.caches.volumes;
+        is_without_volume |= known.request().is_none_or(|request| volumes.named(&request.volume_name).is_none());
         Arc::make_mut(&mut known).apply(Change::Seen);
     }
     Arc::make_mut(&mut known).apply(Change::Renewed);
@@ -178,7 +178,7 @@ impl<'a> Look<'a> {
             return Owner::Other(other.metadata.name.to_string());
         }
         let Some(bound) = &claim.volume_name else { return Owner::Nobody };
-        if self.cx.shared.caches.volumes.get(&ObjectName::cluster(bound)).is_some() {
+        if self.cx.shared.caches.volumes.named(bound).is_some() {
             return Owner::Nobody;
         }
         match &self.progress.bound {
@@ -207,7 +207,7 @@ impl<'a> Look<'a> {
     /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.
     fn named_volume(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
         let name = self.volume_name(claim).ok()?;
-        let found = self.cx.shared.caches.volumes.get(&ObjectName::cluster(name))?;
+        let found = self.cx.shared.caches.volumes.named(&name)?;
         (found.served_by() == Some(self.cx.rules.driver.as_str())).then_some(found)
     }
 
@@ -238,7 +238,7 @@ impl<'a> Look<'a> {
     pub(super) fn place(&self, claim: &Claim) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
-        let held = cx.shared.caches.volumes.get(&ObjectName::cluster(&name));
+        let held = cx.shared.caches.volumes.named(&name);
         let place = self.whose(claim, held.as_deref().or(self.progress.seen.as_ref()));
         let is_stored = || {
             cx.shared

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::ObjectName;
 use crate::diagnostics::{Cell, Column, Table};
 use crate::roles::kit::Memory;
 use crate::roles::provisioner::claims::context::RequestJournal;
@@ -40,7 +39,7 @@ impl DeletionContext {
     pub fn detaching(&self) -> Vec<Vec<Cell>> {
         let mut all = self.memory.collect(|it| it.waits.clone());
         all.sort_by(|one, other| one.volume.cmp(&other.volume));
-        let claim_of = |volume: &str| self.shared.stores.volumes.get(&ObjectName::cluster(volume))?.claim();
+        let claim_of = |volume: &str| self.shared.stores.volumes.named(volume)?.claim();
         let claim = |volume: &str| claim_of(volume).map(|claim| claim.to_string());
         all.into_iter()
             .map(|it| vec![it.volume.clone().into(), claim(&it.volume).into(), it.attachments.into()])

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{BY_VOLUME, ObjectName, PersistentVolume};
+use crate::cluster::{BY_VOLUME, PersistentVolume};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::{End, Memory, Reconcile, Run, Start, Telling, TermScope};
 use crate::roles::provisioner::class::csi_class;
@@ -43,7 +43,7 @@ impl Reconcile for Deletions {
 
     fn view(&self, name: &String) -> Option<View> {
         let (cx, shared) = (&self.0, &self.0.shared);
-        let volume = shared.stores.volumes.get(&ObjectName::cluster(name))?;
+        let volume = shared.stores.volumes.named(name)?;
         let (handle, twins) = (handle_of(&volume, &cx.rules.driver), shared.same_handle(&volume));
         let known = cx.memory.read(&volume.metadata.uid, Clone::clone);
         let wall = shared.scope.clock.wall();

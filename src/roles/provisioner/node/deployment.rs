@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::{Cache, CsiNode, Node, ObjectName, PersistentVolume, StorageClass};
+use crate::cluster::{Cache, CsiNode, Node, PersistentVolume, StorageClass};
 use crate::diagnostics::Cell;
 use crate::process::Rng;
 
@@ -225,7 +225,7 @@ impl Cluster for ClusterNodes {
     }
 
     fn driver_on(&self, node: &str) -> DriverOnNode {
-        let found = self.caches.as_ref().and_then(|(_, csi_nodes)| csi_nodes.get(&ObjectName::cluster(node)));
+        let found = self.caches.as_ref().and_then(|(_, csi_nodes)| csi_nodes.named(node));
         match found.as_deref().map(|found| found.topology_keys(&self.rules.driver).map(<[String]>::to_vec)) {
             None => DriverOnNode::NoCsiNode,
             Some(None) => DriverOnNode::NotRegistered,
@@ -234,7 +234,7 @@ impl Cluster for ClusterNodes {
     }
 
     fn labels(&self, node: &str) -> Option<BTreeMap<String, String>> {
-        let found = self.caches.as_ref().and_then(|(nodes, _)| nodes.get(&ObjectName::cluster(node)))?;
+        let found = self.caches.as_ref().and_then(|(nodes, _)| nodes.named(node))?;
         Some(found.metadata.labels.clone().unwrap_or_default())
     }
 
@@ -243,7 +243,7 @@ impl Cluster for ClusterNodes {
         for csi_node in csi_nodes.all() {
             let Some(keys) = csi_node.topology_keys(&self.rules.driver) else { continue };
             let name = &csi_node.metadata.name;
-            let node = nodes.get(&ObjectName::cluster(name));
+            let node = nodes.named(name);
             let labels = node.as_ref().map(|node| node.metadata.labels.as_ref().unwrap_or(&unlabelled));
             see(&Registered { node: name, keys, labels });
         }
