@@ -197,7 +197,7 @@ impl Context {
     pub fn volumes(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let key = IdKind::Volume.key(&self.scope.driver_name, handle);
         let in_tree: Vec<String> = self.state.lock().in_tree.get(handle).into_iter().flatten().cloned().collect();
-        let translated = in_tree.into_iter().filter_map(|name| self.volumes.get(&ObjectName::cluster(name)));
+        let translated = in_tree.into_iter().filter_map(|name| self.volumes.named(&name));
         let found = self.volumes.find(BY_HANDLE, &key).into_iter().chain(translated);
         found.filter(|volume| self.handle(volume).is_some_and(|it| it == handle)).collect()
     }

@@ -119,7 +119,7 @@ impl NodeWatch {
     /// A pod may come to a node that has failed, or name one that is gone.
     fn pod_seen(&self, pod: &Pod) {
         let Some(node) = pod.node.as_deref().filter(|_| !pod.has_ended) else { return };
-        if self.caches.nodes.is_known() && self.caches.nodes.get(&ObjectName::cluster(node)).is_none() {
+        if self.caches.nodes.is_known() && self.caches.nodes.named(node).is_none() {
             self.observe(node, Seen::NotReady);
         }
         self.failures.send_if_modified(|failures| failures.has(node));
@@ -248,7 +248,7 @@ impl NodeWatch {
         }
         let monitored = |name: &ObjectName| {
             let claim = self.cx.claims.get(name)?;
-            let volume = self.cx.volumes.get(&ObjectName::cluster(claim.spec.volume_name.as_deref()?))?;
+            let volume = self.cx.volumes.named(claim.spec.volume_name.as_deref()?)?;
             Some(self.cx.monitored(&volume)?.1)
         };
         users.into_iter().filter_map(|(name, pods)| Some((monitored(&name)?, pods))).collect()
@@ -259,7 +259,7 @@ impl NodeWatch {
     }
 
     fn is_there(&self, node: &str) -> bool {
-        self.caches.nodes.get(&ObjectName::cluster(node)).is_some()
+        self.caches.nodes.named(node).is_some()
     }
 
     /// How many nodes have failed by now.

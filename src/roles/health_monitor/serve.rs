@@ -139,7 +139,7 @@ fn follow(cx: &Arc<Context>, queue: &WorkQueue<String>, controllers: &mut Contro
             }
             let is_bound_now = new.is_some_and(|new| old.is_none_or(|old| old.status.phase != new.status.phase));
             let volume = new.filter(|_| is_bound_now).and_then(|new| new.spec.volume_name.as_deref());
-            if let Some(volume) = volume.and_then(|name| cx.volumes.get(&ObjectName::cluster(name))) {
+            if let Some(volume) = volume.and_then(|name| cx.volumes.named(name)) {
                 ask_for(&cx, &queue, &volume, change.origin);
             }
         }

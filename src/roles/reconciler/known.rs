@@ -14,8 +14,8 @@ use thiserror::Error;
 use crate::cluster::names::object_name;
 use crate::cluster::rbac::Rule;
 use crate::cluster::{
-    Cache, Cached, Fields, GroupSource, ObjectName, PersistentVolume, PersistentVolumeClaim,
-    VolumeGroupSnapshotContent, VolumeSnapshotContent,
+    Cache, Cached, Fields, GroupSource, PersistentVolume, PersistentVolumeClaim, VolumeGroupSnapshotContent,
+    VolumeSnapshotContent,
 };
 use crate::journal::{self, Content, OpenError, Opened, Place};
 use crate::roles::kit::{TermScope, look_at_each};
@@ -135,7 +135,7 @@ impl Objects {
         let entries = read.map_err(OpenError::from).flatten().map_err(ObscureError::Journal)?;
         // What was stored meanwhile may have left the journal meanwhile.
         self.know_handles(driver, unknown).await?;
-        know_requests(unknown, &claims, &entries, |name| self.volumes.get(&ObjectName::cluster(name)).is_some());
+        know_requests(unknown, &claims, &entries, |name| self.volumes.named(name).is_some());
         Ok(())
     }
 

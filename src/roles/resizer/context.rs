@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::cluster::{Cache, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass};
+use crate::cluster::{Cache, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass};
 use crate::roles::kit::{Memory, Store, TermScope};
 use crate::translation::csi_volume;
 
@@ -110,7 +110,7 @@ impl Context {
 
     /// The claim's PersistentVolume.
     pub fn volume_of(&self, claim: &PersistentVolumeClaim) -> Option<Arc<PersistentVolume>> {
-        self.stores.volumes.get(&ObjectName::cluster(claim.spec.volume_name.as_deref()?))
+        self.stores.volumes.named(claim.spec.volume_name.as_deref()?)
     }
 
     /// Whether there is work, or something to wait for.
@@ -132,6 +132,6 @@ impl Context {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.is_synced() && !classes.is_absent()) else {
             return Class::Unknown;
         };
-        classes.get(&ObjectName::cluster(name)).map_or(Class::Missing, Class::Known)
+        classes.named(name).map_or(Class::Missing, Class::Known)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Cache, ObjectName};
+use crate::cluster::Cache;
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::{HeldLocks, KeyedLock, Memory, Store, TermScope};
 use crate::roles::snapshotter::config::SnapshotterSection;
@@ -139,7 +139,7 @@ impl<K: Content> Context<K> {
 
     /// The content of a key, and its class. One that was removed by force while a call is unanswered is what was last seen of it.
     pub fn find(&self, key: &ContentKey) -> Option<Objects<K>> {
-        let held = self.stores.contents.get(&ObjectName::cluster(&key.name));
+        let held = self.stores.contents.named(&key.name);
         if let Some(content) = held.filter(|content| content.meta().uid == key.uid) {
             return Some(self.about(content, true));
         }
@@ -150,7 +150,7 @@ impl<K: Content> Context<K> {
     /// What the caches hold besides about a content.
     pub fn about(&self, content: Arc<K>, exists: bool) -> Objects<K> {
         let (class, classes) = (content.class_name().filter(|name| !name.is_empty()), &self.stores.caches.classes);
-        let class = class.and_then(|name| classes.get(&ObjectName::cluster(name)));
+        let class = class.and_then(|name| classes.named(name));
         Objects { content, class, exists, why_no_classes: classes.unknown() }
     }
 
