@@ -44,7 +44,8 @@ impl VolumeId {
     pub fn attachment_name(&self, node: &str) -> String {
         let (driver, handle) = self.parts();
         let digest = Sha256::new().chain_update(handle).chain_update(driver).chain_update(node).finalize();
-        digest.iter().fold("csi-".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+        let digits = digest.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        "csi-".chars().chain(digits.filter_map(|digit| char::from_digit(digit.into(), 16))).collect()
     }
 
     fn parts(&self) -> (&str, &str) {
