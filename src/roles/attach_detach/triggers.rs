@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cluster::{
-    BY_NODE, BY_POD_CLAIM, BY_VOLUME, Change, CsiDriver, Managers, Meta, Moment, NodeState, ObjectName, Origin,
+    BY_NODE, BY_POD_CLAIM, BY_VOLUME, Change, CsiDriver, Managers, Moment, NodeState, ObjectName, Origin,
     PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::queue::{Activation, Cause};
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, look_at_each};
 
 use super::context::Context;
 use super::counts::Counts;
@@ -42,30 +42,28 @@ fn pod_changed(cx: &Context, change: &Change<Pod>) {
     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
         cx.forget(old);
     }
-    let facts = |pod: &Pod| {
-        let Pod { metadata, claims, node, has_ended, attach, .. } = pod.clone();
-        (metadata.uid, metadata.deletion_timestamp, claims, node, has_ended, attach)
-    };
-    if let Some(new) = new.filter(|new| old.map(facts) != Some(facts(new))) {
+    if let Some(new) = new.filter(|new| old.map(pod_facts) != Some(pod_facts(new))) {
         cx.resolve(new);
     }
 }
 
+fn pod_facts(pod: &Pod) -> impl PartialEq {
+    let Pod { metadata, claims, node, has_ended, attach, .. } = pod;
+    (&metadata.uid, metadata.deletion_timestamp, claims, node, has_ended, attach)
+}
+
 /// Row 2.
 fn claim_changed(cx: &Context, change: &Change<PersistentVolumeClaim>) {
-    let facts = |claim: &PersistentVolumeClaim| {
-        let metadata = &claim.metadata;
-        (
-            metadata.uid.clone(),
-            metadata.owner_references.clone(),
-            claim.spec.volume_name.clone(),
-            claim.status.phase.clone(),
-        )
-    };
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    if let Some(claim) = new.or(old).filter(|_| change.origin != Origin::Replay && old.map(facts) != new.map(facts)) {
+    let is_news = change.origin != Origin::Replay && old.map(claim_facts) != new.map(claim_facts);
+    if let Some(claim) = new.or(old).filter(|_| is_news) {
         resolve_users(cx, &ObjectName::of(claim));
     }
+}
+
+fn claim_facts(claim: &PersistentVolumeClaim) -> impl PartialEq {
+    let PersistentVolumeClaim { metadata, spec, status } = claim;
+    (&metadata.uid, &metadata.owner_references, &spec.volume_name, &status.phase)
 }
 
 fn resolve_users(cx: &Context, claim: &ObjectName) {
@@ -79,18 +77,8 @@ fn resolve_users(cx: &Context, claim: &ObjectName) {
 /// Row 3. Its attachments may have a volume now, or it is of another kind.
 fn volume_changed(cx: &Context, change: &Change<PersistentVolume>) {
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
-    let facts = |volume: &PersistentVolume| {
-        (
-            Context::id_of(volume),
-            volume.metadata.uid.clone(),
-            volume.spec.claim_ref.clone(),
-            volume.spec.access_modes.clone(),
-        )
-    };
-    let Some(volume) = new.or(old).filter(|_| change.origin != Origin::Replay && old.map(facts) != new.map(facts))
-    else {
-        return;
-    };
+    let is_news = change.origin != Origin::Replay && old.map(volume_facts) != new.map(volume_facts);
+    let Some(volume) = new.or(old).filter(|_| is_news) else { return };
     if let Some(claim) = volume.claim() {
         resolve_users(cx, &claim);
     }
@@ -98,6 +86,11 @@ fn volume_changed(cx: &Context, change: &Change<PersistentVolume>) {
         wake(cx, &held, true);
     }
     [old, new].into_iter().flatten().filter_map(Context::id_of).for_each(|id| cx.queues.wake_volume(&id));
+}
+
+fn volume_facts(volume: &PersistentVolume) -> impl PartialEq {
+    let PersistentVolume { metadata, spec, .. } = volume;
+    (Context::id_of(volume), &metadata.uid, &spec.claim_ref, &spec.access_modes)
 }
 
 /// Row 4.
@@ -156,14 +149,24 @@ fn node_changed(cx: &Context, change: &Change<NodeState>) {
         let used = old.volumes_in_use.iter().chain(reported).cloned().collect();
         cx.memory.nodes.change(name, |memory| memory.last_in_use = Some(used));
     }
-    let facts = |node: &NodeState| NodeState { metadata: Meta::default(), ..node.clone() };
-    let uid = |node: &NodeState| node.metadata.uid.clone();
-    if change.origin != Origin::OwnWrite && (old.map(facts) != new.map(facts) || old.map(uid) != new.map(uid)) {
+    let is_turned = old.map(node_facts) != new.map(node_facts);
+    if change.origin != Origin::OwnWrite && (is_turned || old.map(node_lists) != new.map(node_lists)) {
         for id in volumes_of_node(cx, name) {
             cx.queues.wake_volume(&id);
         }
         cx.queues.wake_node(name);
     }
+}
+
+/// What matters to every volume of a node.
+fn node_facts(node: &NodeState) -> impl PartialEq {
+    let NodeState { metadata, ready, is_managed, is_out_of_service, .. } = node;
+    (&metadata.uid, ready, is_managed, is_out_of_service)
+}
+
+/// What a node says of volumes.
+fn node_lists(node: &NodeState) -> impl PartialEq {
+    (&node.volumes_in_use, &node.volumes_attached)
 }
 
 /// The volumes that have an attachment to the node, or are wanted there. What no name leads to is woken by itself.
@@ -199,9 +202,7 @@ pub(super) async fn look_at_all(cx: Arc<Context>) {
     let (mut counts, mut unresolved) = (Counts::default(), Unresolved::default());
     loop {
         // Grace of a driver may have ended.
-        for pod in cx.stores.pods.all() {
-            cx.resolve_quietly(&pod);
-        }
+        look_at_each(cx.stores.pods.each(), |pod| cx.resolve_quietly(&pod)).await;
         unresolved.tell(&cx);
         let held = cx.stores.attachments.all();
         let volumes: BTreeSet<_> = held.iter().filter_map(|held| cx.learn(held)).chain(cx.wanted()).collect();
