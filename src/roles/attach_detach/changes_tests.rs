@@ -235,3 +235,36 @@ async fn the_role_fails_if_what_there_is_cannot_be_listed_for_five_minutes() {
     assert_eq!(failure(&world), None);
     world.testbed.tear_down().await;
 }
+
+/// How often a volume was woken.
+fn wakes(world: &Served) -> u64 {
+    let series = format!("workqueue_adds_total{{name=\"{}\"}} ", names::QUEUE_VOLUMES);
+    let figures = world.context.meter.render();
+    figures.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_says_of_a_volume_wakes_that_volume_alone_and_what_it_says_of_itself_wakes_all() {
+    let world = cluster(json!({ "resync": "1h" })).await;
+    for (claim, handle, name) in [("data", "v", "web"), ("logs", "w", "db")] {
+        bind(&world, claim, handle, "ReadWriteOnce");
+        pod(&world, name, "n1", claim);
+    }
+    serve(&world);
+    world.until("both are reported", |world| (attach(world), reported(world, "n1").len()).1 == 2).await;
+    let ready = |status: &str, at: u8| json!({ "conditions": [{ "type": "Ready", "status": status, "lastHeartbeatTime": format!("2026-01-01T00:00:0{at}Z") }] });
+    for (status, expected) in [
+        (json!({ "volumesInUse": [id("v").name()] }), 1),
+        (json!({ "volumesInUse": [id("v").name(), id("w").name()] }), 1),
+        (json!({ "volumesInUse": [] }), 2),
+        (ready("False", 1), 2),
+        (ready("False", 2), 0),
+    ] {
+        tokio::time::sleep(SECOND).await;
+        let before = wakes(&world);
+        says(&world, "n1", &status);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!(wakes(&world) - before, expected, "{status}");
+    }
+    world.testbed.tear_down().await;
+}

@@ -151,8 +151,13 @@ fn node_changed(cx: &Context, change: &Change<NodeState>) {
     }
     let is_turned = old.map(node_facts) != new.map(node_facts);
     if change.origin != Origin::OwnWrite && (is_turned || old.map(node_lists) != new.map(node_lists)) {
+        let (before, now) = (old.map(names_on), new.map(names_on));
+        let (before, now) = (before.unwrap_or_default(), now.unwrap_or_default());
+        let named: BTreeSet<&str> = before.symmetric_difference(&now).map(|(_, name)| *name).collect();
         for id in volumes_of_node(cx, name) {
-            cx.queues.wake_volume(&id);
+            if is_turned || named.contains(id.name()) {
+                cx.queues.wake_volume(&id);
+            }
         }
         cx.queues.wake_node(name);
     }
@@ -164,9 +169,15 @@ fn node_facts(node: &NodeState) -> impl PartialEq {
     (&metadata.uid, ready, is_managed, is_out_of_service)
 }
 
-/// What a node says of volumes.
+/// What matters to its report, and each name to the volume of that name.
 fn node_lists(node: &NodeState) -> impl PartialEq {
     (&node.volumes_in_use, &node.volumes_attached)
+}
+
+/// The names in both lists, each with its list.
+fn names_on(node: &NodeState) -> BTreeSet<(bool, &str)> {
+    let used = node.volumes_in_use.iter().map(|name| (true, &**name));
+    used.chain(node.volumes_attached.iter().map(|volume| (false, &*volume.name))).collect()
 }
 
 /// The volumes that have an attachment to the node, or are wanted there. What no name leads to is woken by itself.
