@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{NodeState, PersistentVolume, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
-use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory, of_volume};
+use crate::roles::attach_detach::memory::{SiteMemory, of_volume};
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::attach_detach::wishes::{in_tree_volume, modes_of, wants};
 
@@ -18,7 +18,8 @@ use super::view::{Held, Rules, Site, View, Volume, Wisher, seniority};
 
 /// The view of a volume.
 pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> View {
-    let remembered = cx.memory.volumes.read(id.name(), VolumeMemory::clone);
+    let mut memories = cx.memory.volumes.read(id.name(), |remembered| remembered.sites.clone());
+    let remembered: BTreeSet<String> = memories.keys().cloned().collect();
     let mut wishers: BTreeMap<String, Vec<Wisher>> = BTreeMap::new();
     for (node, wisher) in wishers_of(cx, id) {
         wishers.entry(node).or_default().push(wisher);
@@ -29,18 +30,15 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
     let known = cx.memory.attachments.marked(&of_volume(id)).into_iter();
     let names = known.filter_map(|uid| cx.memory.attachments.read(&uid, |known| known.name.clone()));
     let held: Vec<_> = names.filter_map(|name| cx.stores.attachments.named(&name)).collect();
-    let is_own = |held: &&Arc<VolumeAttachment>| *held.metadata.name == id.attachment_name(&held.spec.node_name);
-    let nodes: BTreeSet<String> = held
-        .iter()
-        .filter(is_own)
-        .map(|held| held.spec.node_name.clone())
-        .chain(wishers.keys().cloned())
-        .chain(remembered.sites.keys().cloned())
-        .collect();
     let volume = volume_of(cx, id, wishers.values().flatten(), &held);
+    let is_own = |held: &Arc<VolumeAttachment>| *held.metadata.name == id.attachment_name(&held.spec.node_name);
+    let (own, foreign): (Vec<_>, Vec<_>) = held.into_iter().partition(is_own);
+    let mut own: BTreeMap<String, _> = own.into_iter().map(|held| (held.spec.node_name.clone(), held)).collect();
+    let nodes: BTreeSet<String> = own.keys().chain(wishers.keys()).chain(&remembered).cloned().collect();
     let sites = nodes.into_iter().map(|node| {
         let wishers = wishers.remove(&node).unwrap_or_default();
-        let site = site(cx, id, &node, wishers, remembered.sites.get(&node));
+        let memory = memories.remove(&node).unwrap_or_default();
+        let site = site(cx, id, &node, (wishers, own.remove(&node)), memory);
         (node, site)
     });
     View {
@@ -49,10 +47,15 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
         until_detach: cx.until_detach(),
         rules: Rules::of(&cx.section),
         sites: sites.collect(),
-        has_foreign: held.iter().any(|held| !is_own(&held)),
-        remembered: remembered.sites.into_keys().collect(),
+        has_foreign: !foreign.is_empty(),
+        remembered,
         id: id.clone(),
     }
+}
+
+/// Whether [`observe`] finds a node that has the volume or wants it.
+pub(super) fn is_there(cx: &Context, id: &VolumeId) -> bool {
+    cx.memory.volumes.read(id.name(), |remembered| !remembered.sites.is_empty()) || !observe(cx, id).sites.is_empty()
 }
 
 /// The pods that want the volume, with their nodes.
@@ -101,10 +104,15 @@ pub(super) fn inline(wisher: &Wisher, id: &VolumeId) -> Option<crate::translatio
     volumes.into_iter().find(|volume| is_same(&volume.volume.source))
 }
 
-fn site(cx: &Context, id: &VolumeId, node: &str, wishers: Vec<Wisher>, memory: Option<&SiteMemory>) -> Site {
+fn site(
+    cx: &Context,
+    id: &VolumeId,
+    node: &str,
+    (wishers, own): (Vec<Wisher>, Option<Arc<VolumeAttachment>>),
+    memory: SiteMemory,
+) -> Site {
     let state = cx.stores.nodes.named(node);
-    let object = cx.stores.attachments.named(&id.attachment_name(node));
-    let memory = memory.cloned().unwrap_or_default();
+    let object = own.or_else(|| cx.stores.attachments.named(&id.attachment_name(node)));
     let attachment = match object {
         Some(object) if cx.is_of(&object, id, node) => Held::Fits(object),
         Some(object) => Held::Clash(object),

@@ -15,7 +15,7 @@ use crate::roles::kit::{
 };
 
 use super::gate::Force;
-use super::observe::{inline, observe};
+use super::observe::{inline, is_there, observe};
 use super::policy::next_step;
 use super::report::{self, CREATE};
 use super::view::{Answer, AttemptFailure, Progress, Site, Step, View};
@@ -53,7 +53,7 @@ impl Reconcile for Volumes {
     }
 
     fn is_there(&self, id: &VolumeId, _: &str) -> bool {
-        !observe(&self.0, id).sites.is_empty()
+        is_there(&self.0, id)
     }
 
     fn uid(view: &View) -> &str {
