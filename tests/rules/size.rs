@@ -72,6 +72,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(117, "the watch goes on while the pages of a list are read, which kube's watcher does not do"),
             Growth(50, "subscribers are told of what is there in portions, with changes in between"),
             Growth(39, "an object of a cluster-scoped kind is looked up by a borrowed name"),
+            Growth(5, "volumes of in-tree plugins are found by an index"),
         ],
     ),
     (

@@ -100,6 +100,8 @@ pub const BY_NODE: IndexName = IndexName("by-node");
 pub const BY_CLAIM: IndexName = IndexName("by-claim");
 /// PersistentVolumes of our driver by its id of the volume, contents of snapshots by its id of the snapshot: by [`IdKind::key`].
 pub const BY_HANDLE: IndexName = IndexName("by-handle");
+/// PersistentVolumes of in-tree plugins, with what a translation reads, by the CSI driver that has taken over.
+pub const BY_SUCCESSOR: IndexName = IndexName("by-successor");
 /// Claims whose volume is not made yet by what it is to be made from: [`source_key`].
 pub const BY_SOURCE: IndexName = IndexName("by-source");
 /// Claims without a volume, and contents of snapshots, by the name of their class.

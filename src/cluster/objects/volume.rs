@@ -11,7 +11,8 @@ use super::in_tree::{
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
 use super::{
-    BY_CLAIM, BY_HANDLE, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta_but, unless_empty,
+    BY_CLAIM, BY_HANDLE, BY_SUCCESSOR, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta_but,
+    unless_empty,
 };
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
@@ -341,6 +342,9 @@ impl Cached for PersistentVolume {
         }
         if let Some(csi) = &self.spec.csi {
             add(BY_HANDLE, &IdKind::Volume.key(&csi.driver, &csi.volume_handle));
+        }
+        if let Some(in_tree) = &self.spec.migration {
+            add(BY_SUCCESSOR, in_tree.source.kind().successor());
         }
     }
 }

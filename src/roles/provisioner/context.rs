@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::join;
 
 use crate::cluster::{
-    BY_HANDLE, Cache, CsiNode, CsiStorageCapacity, IdKind, InTree, Node, PersistentVolume, PersistentVolumeClaim,
+    BY_HANDLE, BY_SUCCESSOR, Cache, CsiNode, CsiStorageCapacity, IdKind, Node, PersistentVolume, PersistentVolumeClaim,
     StorageClass, VolumeAttachment, VolumeSnapshot, VolumeSnapshotContent,
 };
 use crate::roles::kit::{Store, TermScope};
@@ -126,12 +126,8 @@ impl Context {
     pub fn volumes_of(&self, handle: &str) -> Vec<Arc<PersistentVolume>> {
         let driver = &self.scope.driver_name;
         let mut found = self.caches.volumes.find(BY_HANDLE, &IdKind::Volume.key(driver, handle));
-        if InTree::of_driver(driver).is_some() {
-            // No index has the handles of in-tree volumes.
-            let mut in_tree = self.caches.volumes.own();
-            in_tree.retain(|volume| volume.spec.migration.is_some());
-            found.extend(in_tree);
-        }
+        // No index has the handles of in-tree volumes.
+        found.extend(self.caches.volumes.find(BY_SUCCESSOR, driver));
         found.retain(|volume| self.names(volume, handle));
         found
     }

@@ -3,8 +3,9 @@
 use base::InTree;
 use serde_json::{Value, json};
 
+use super::keys;
 use crate::cluster::objects::{
-    AwsDisk, AzureDisk, AzureFile, Cached, CinderVolume, Fields, GceDisk, InTreeSource, NodeRequirement,
+    AwsDisk, AzureDisk, AzureFile, BY_SUCCESSOR, Cached, CinderVolume, Fields, GceDisk, InTreeSource, NodeRequirement,
     PersistentVolume, PortworxVolume, StorageClass, VolumeAttachment, VsphereVolume,
 };
 
@@ -112,6 +113,7 @@ fn a_volume_that_our_driver_has_taken_over_keeps_what_a_translation_reads() {
         let labels: Vec<_> = own.metadata.labels.as_ref().unwrap().values().map(String::as_str).collect();
         assert_eq!(labels, ["br", "a", "r", "a__b"], "both pairs, in the order of their keys");
         assert_eq!(own.metadata.annotations.as_ref().unwrap().len(), 4);
+        assert_eq!(keys(&own), [(BY_SUCCESSOR.0, kind.successor().to_owned())]);
         assert_eq!(own.metadata.annotation("openstorage.io/auth-secret-name"), Some("s"));
         let requirement = |key: &str, operator: &str, values: &[&str]| NodeRequirement {
             key: key.into(),
@@ -163,6 +165,7 @@ fn of_other_in_tree_volumes_and_without_a_translation_only_the_kind_is_held() {
         let object = volume(kind, &full(kind).0);
         for (driver, fields) in [("demo", Fields::MIGRATION), (kind.successor(), Fields::RESIZE | Fields::HEALTH)] {
             let held: PersistentVolume = read(&object, driver, fields);
+            assert_eq!(keys(&held), []);
             assert_eq!((held.spec.in_tree, held.spec.migration, held.metadata.labels), (Some(kind), None, None));
             let annotations: Vec<_> = held.metadata.annotations.as_ref().unwrap().keys().collect();
             assert_eq!(annotations, ["pv.kubernetes.io/migrated-to"]);
