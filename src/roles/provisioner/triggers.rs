@@ -117,8 +117,8 @@ impl Triggers {
     }
 
     fn node_changed(&self, change: &Change<Node>) {
-        let labels = |node: &Option<Arc<Node>>| node.as_ref().map(|node| node.metadata.labels.clone());
-        if labels(&change.old) != labels(&change.new) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if old.map(|node| &node.metadata.labels) != new.map(|node| &node.metadata.labels) {
             self.wake_node(last(change));
         }
     }
