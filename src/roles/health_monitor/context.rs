@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::cluster::{BY_HANDLE, IdKind, ObjectName, PersistentVolume, PersistentVolumeClaim};
 use crate::diagnostics::Age;
 use crate::roles::kit::{Memory, Store, TermScope, look_at_each};
-use crate::translation::csi_volume;
+use crate::translation::csi_form;
 
 use super::config::HealthMonitorSection;
 use super::gauges::Gauges;
@@ -174,8 +174,8 @@ impl Context {
 
     /// The handle of a volume of our driver.
     pub fn handle(&self, volume: &PersistentVolume) -> Option<String> {
-        let volume = csi_volume(volume, &self.scope.driver_name).ok()?;
-        Some(volume.spec.csi.as_ref()?.volume_handle.clone())
+        let form = csi_form(volume, &self.scope.driver_name).ok()?;
+        Some(form.csi.as_ref()?.volume_handle.clone())
     }
 
     /// The handles of all volumes that are monitored.

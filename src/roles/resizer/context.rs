@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cluster::{Cache, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass};
 use crate::roles::kit::{Memory, Store, TermScope};
-use crate::translation::csi_volume;
+use crate::translation::csi_form;
 
 use super::in_use::InUse;
 use super::job::{Job, WorkKey};
@@ -83,8 +83,8 @@ impl Context {
     pub fn view(&self, key: &WorkKey) -> Option<View> {
         let (job, claim) = (key.job, self.stores.claims.get(&key.claim)?);
         let (uid, volume) = (&claim.metadata.uid, self.volume_of(&claim));
-        let csi = volume.as_deref().and_then(|volume| csi_volume(volume, &self.rules.driver).ok());
-        let handle = csi.and_then(|volume| Some(volume.spec.csi.as_ref()?.volume_handle.clone()));
+        let form = volume.as_deref().and_then(|volume| csi_form(volume, &self.rules.driver).ok());
+        let handle = form.and_then(|spec| Some(spec.csi.as_ref()?.volume_handle.clone()));
         let id = job.id(uid);
         let memory = self.memory.read(&id, Clone::clone);
         let mut view = View {
