@@ -126,7 +126,8 @@ impl<'a> Look<'a> {
             Lookup::Found(class) => Some(Arc::clone(class)),
             Lookup::NotAsked | Lookup::Missing => None,
         });
-        let place = match self.place(&claim) {
+        let held = self.of_name(&claim);
+        let place = match self.status_of(&claim, held.as_deref()) {
             // The claim no longer wants a volume: ignore the name conflict and finish cleaning up.
             NameStatus::Conflict(_) if self.is_over(&claim, present) => NameStatus::Free,
             place => place,
@@ -144,14 +145,15 @@ impl<'a> Look<'a> {
             true => Whose::Ours,
             false => Whose::Anothers,
         };
-        let named = self.named_volume(&claim);
+        // Of our driver, whichever claim it belongs to.
+        let is_volume = |it: &PersistentVolume| it.served_by() == Some(cx.rules.driver.as_str());
         Seen {
             present,
             class,
             source,
             owner: self.owner(&claim),
             volume_name: self.volume_name(&claim).ok(),
-            has_volume: named.as_ref().is_some_and(|it| cx.shared.deployment.may_be_here(it)),
+            has_volume: held.is_some_and(|it| is_volume(&it) && cx.shared.deployment.may_be_here(&it)),
             listed: cx.shared.stores.has_listed_volumes() && cx.shared.stores.claims.is_listed(),
             is_anothers: cx.shared.deployment.is_anothers(&claim),
             now: cx.shared.scope.clock.now(),
@@ -204,11 +206,9 @@ impl<'a> Look<'a> {
         self.is_other(claim, volume) && self.cx.shared.names(volume, volume_id)
     }
 
-    /// The PersistentVolume of our driver that has the name of the claim's volume, whichever claim it belongs to.
-    fn named_volume(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
-        let name = self.volume_name(claim).ok()?;
-        let found = self.cx.shared.caches.volumes.named(&name)?;
-        (found.served_by() == Some(self.cx.rules.driver.as_str())).then_some(found)
+    /// The PersistentVolume that has the name of the claim's volume, whichever driver and claim it belongs to.
+    fn of_name(&self, claim: &Claim) -> Option<Arc<PersistentVolume>> {
+        self.cx.shared.caches.volumes.named(&self.volume_name(claim).ok()?)
     }
 
     /// Whether a request waits for the driver's final answer, and the claim no longer wants the volume.
@@ -236,10 +236,14 @@ impl<'a> Look<'a> {
 
     /// Which PersistentVolume has the name of the claim's volume.
     pub(super) fn place(&self, claim: &Claim) -> NameStatus {
+        self.status_of(claim, self.of_name(claim).as_deref())
+    }
+
+    /// The same, if the cache has `held` under that name.
+    fn status_of(&self, claim: &Claim, held: Option<&PersistentVolume>) -> NameStatus {
         let cx = self.cx;
         let Ok(name) = self.volume_name(claim) else { return NameStatus::Free };
-        let held = cx.shared.caches.volumes.named(&name);
-        let place = self.whose(claim, held.as_deref().or(self.progress.seen.as_ref()));
+        let place = self.whose(claim, held.or(self.progress.seen.as_ref()));
         let is_stored = || {
             cx.shared
                 .caches
