@@ -80,14 +80,14 @@ impl<M: Remembered> Memory<M> {
     /// Changes what is remembered of an object. `change` runs under the lock: it may not wait.
     pub fn change<T>(&self, uid: &str, change: impl FnOnce(&mut M) -> T) -> T {
         let mut inner = self.inner.lock();
-        let mut value = inner.by_uid.remove(uid).unwrap_or_default();
+        let (key, mut value) = inner.by_uid.remove_entry(uid).unwrap_or_else(|| (uid.to_owned(), M::default()));
         let (before, marks) = ((value.group(), value.second_group()), value.marks());
         let result = change(&mut value);
         inner.moved(before.0, value.group());
         inner.moved(before.1, value.second_group());
         let lost = inner.marked(uid, marks, value.marks());
         if value != M::default() {
-            inner.by_uid.insert(uid.to_owned(), value);
+            inner.by_uid.insert(key, value);
         }
         drop(inner);
         lost.into_iter().for_each(&self.lost);
