@@ -163,9 +163,11 @@ impl Context {
             return Some(id);
         }
         let id = self.volume_of(held);
+        let is_own = id.as_ref().is_some_and(|id| *held.metadata.name == id.attachment_name(&held.spec.node_name));
         self.memory.attachments.change(uid, |known| {
             known.name = Some(Arc::clone(&held.metadata.name));
             known.id.clone_from(&id);
+            known.is_own = is_own;
         });
         id
     }

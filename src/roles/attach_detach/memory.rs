@@ -26,6 +26,8 @@ pub struct KnownAttachment {
     pub name: Option<Arc<str>>,
     /// Its volume.
     pub id: Option<VolumeId>,
+    /// Whether its name is the one that is computed for its volume and node.
+    pub is_own: bool,
 }
 
 impl Remembered for KnownAttachment {

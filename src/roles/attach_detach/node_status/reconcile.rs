@@ -68,7 +68,7 @@ impl Reconcile for Nodes {
             let uid = &held.metadata.uid;
             let Some(id) = cx.learn(&held) else { continue };
             // An attachment of another name, or of another volume, is never reported.
-            if *held.metadata.name != id.attachment_name(name) || !cx.is_of(&held, &id, name) {
+            if !cx.memory.attachments.read(uid, |known| known.is_own) || !cx.is_of(&held, &id, name) {
                 continue;
             }
             let withdrawal = cx.memory.volumes.read(id.name(), |memory: &VolumeMemory| memory.withdrawal(name, uid));

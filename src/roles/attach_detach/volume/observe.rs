@@ -27,13 +27,15 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
     for of_node in wishers.values_mut() {
         of_node.sort_by_key(seniority);
     }
-    let known = cx.memory.attachments.marked(&of_volume(id)).into_iter();
-    let names = known.filter_map(|uid| cx.memory.attachments.read(&uid, |known| known.name.clone()));
-    let held: Vec<_> = names.filter_map(|name| cx.stores.attachments.named(&name)).collect();
-    let volume = volume_of(cx, id, wishers.values().flatten(), &held);
-    let is_own = |held: &Arc<VolumeAttachment>| *held.metadata.name == id.attachment_name(&held.spec.node_name);
-    let (own, foreign): (Vec<_>, Vec<_>) = held.into_iter().partition(is_own);
-    let mut own: BTreeMap<String, _> = own.into_iter().map(|held| (held.spec.node_name.clone(), held)).collect();
+    let (mut own, mut foreign) = (BTreeMap::new(), Vec::new());
+    for (held, is_own) in attachments_of(cx, id) {
+        if is_own {
+            own.insert(held.spec.node_name.clone(), held);
+        } else {
+            foreign.push(held);
+        }
+    }
+    let volume = volume_of(cx, id, wishers.values().flatten(), own.values().chain(&foreign));
     let nodes: BTreeSet<String> = own.keys().chain(wishers.keys()).chain(&remembered).cloned().collect();
     let sites = nodes.into_iter().map(|node| {
         let wishers = wishers.remove(&node).unwrap_or_default();
@@ -51,6 +53,15 @@ pub(in crate::roles::attach_detach) fn observe(cx: &Context, id: &VolumeId) -> V
         remembered,
         id: id.clone(),
     }
+}
+
+/// The attachments of the volume, and whether each has the name that is computed for it.
+fn attachments_of(cx: &Context, id: &VolumeId) -> Vec<(Arc<VolumeAttachment>, bool)> {
+    let of = |uid: String| {
+        let (name, is_own) = cx.memory.attachments.read(&uid, |known| Some((known.name.clone()?, known.is_own)))?;
+        Some((cx.stores.attachments.named(&name).filter(|held| *held.metadata.uid == *uid)?, is_own))
+    };
+    cx.memory.attachments.marked(&of_volume(id)).into_iter().filter_map(of).collect()
 }
 
 /// Whether [`observe`] finds a node that has the volume or wants it.
@@ -75,10 +86,10 @@ fn volume_of<'a>(
     cx: &Context,
     id: &VolumeId,
     wishers: impl Iterator<Item = &'a Wisher> + Clone,
-    held: &[Arc<VolumeAttachment>],
+    held: impl Iterator<Item = &'a Arc<VolumeAttachment>>,
 ) -> Option<Volume> {
     let named = wishers.clone().filter_map(|wisher| wisher.wish.volume.as_deref());
-    let attached = held.iter().filter_map(|held| held.spec.source.persistent_volume_name.as_deref());
+    let attached = held.filter_map(|held| held.spec.source.persistent_volume_name.as_deref());
     let found = named.chain(attached).find_map(|name| {
         let volume = cx.stores.volumes.named(name)?;
         (Context::id_of(&volume).as_ref() == Some(id)).then_some(volume)
