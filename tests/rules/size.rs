@@ -165,6 +165,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
             Growth(33, "what is reported to a node is gathered while more is on its way"),
             Growth(42, "what the API may still delete goes, and what a list does not tell of a node counts as in use"),
+            Growth(
+                13,
+                "a node wakes only the volumes that it says something else of, and objects are compared in place",
+            ),
         ],
     ),
     (

@@ -13,7 +13,6 @@ use crate::cluster::{
     PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::memory::Mark;
 use crate::roles::kit::{Memory, Store, TermScope};
 
 use super::config::AttachDetachSection;
@@ -191,16 +190,6 @@ impl Context {
         let is_its =
             |id: &VolumeId| held.spec.attacher == id.driver() && *held.metadata.name == id.attachment_name(node);
         named.chain(self.wanted_on(node)).find(is_its)
-    }
-
-    /// Whether a pod on the node has this mark.
-    pub fn pods_want(&self, mark: &Mark, node: &str) -> bool {
-        let is_on = |uid: &String| {
-            self.memory
-                .pods
-                .read(uid, |wishes| wishes.pod.as_ref().is_some_and(|pod| pod.node.as_deref() == Some(node)))
-        };
-        self.memory.pods.marked(mark).iter().any(is_on)
     }
 
     /// Whether the API has taken the deletion of an attachment, which the cache may not show yet.

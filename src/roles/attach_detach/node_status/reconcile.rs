@@ -3,7 +3,7 @@
 //! One key is one node, so that at most one patch of it is under way, and what several volumes want of it is written at once. Its view is
 //! read after all that its volumes have asked for, so what it confirms was out of the status when the node was last written or read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::cluster::{BY_NODE, ObjectName};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{NodeMemory, VolumeMemory, Withdrawal};
 use crate::roles::attach_detach::metrics;
-use crate::roles::attach_detach::wishes::wants;
+use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
@@ -63,6 +63,7 @@ impl Reconcile for Nodes {
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
         let node = cx.stores.nodes.named(name);
+        let wanted: BTreeSet<VolumeId> = cx.wanted_on(name).into_iter().collect();
         let (mut reports, mut asked, mut is_more_coming) = (BTreeMap::new(), Vec::new(), false);
         for held in cx.stores.attachments.find(BY_NODE, name) {
             let uid = &held.metadata.uid;
@@ -78,7 +79,7 @@ impl Reconcile for Nodes {
             let attachment = Attachment {
                 is_attached: held.status.attached,
                 is_deleting: held.metadata.deletion_timestamp.is_some() || cx.is_deleted(&id, name, uid),
-                is_wanted: withdrawal == Some(Withdrawal::Ended) || cx.pods_want(&wants(&id), name),
+                is_wanted: withdrawal == Some(Withdrawal::Ended) || wanted.contains(&id),
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
             };
             is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
