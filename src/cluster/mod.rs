@@ -80,12 +80,12 @@ pub use objects::{
     ClaimHealth, ClaimRef, ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver,
     CsiDriverSpec, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk,
     GrantFrom, GrantTo, GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTreeSource, InTreeVolume,
-    IndexName, MemberList, ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference,
-    PersistentVolume, PersistentVolumeClaim, Pod, PodAttach, PortworxVolume, Reach, ReferenceGrant, SecretRef,
-    SnapshotError, StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment,
-    VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeError,
-    VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot, VolumeSnapshotClass,
-    VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
+    IndexName, Lease, LeaseSpec, MemberList, ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object,
+    ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PodAttach, PortworxVolume, Reach, ReferenceGrant,
+    SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED,
+    VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass,
+    VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot,
+    VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
 };
 pub use outage::{Outage, OutageStatus};
 pub use packed_map::PackedMap;

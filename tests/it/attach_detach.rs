@@ -1,11 +1,12 @@
 //! The attach/detach controller in the daemon, beside the attacher: what a pod wants is attached and reported to its node, and taken back;
-//! and nothing is written where the controller of kube-controller-manager works. Each on a cluster of its own: the role works for all
+//! and nothing is written while the controller of kube-controller-manager works. Each on a cluster of its own: the role works for all
 //! drivers.
 
 use csi_control_plane::roles::attach_detach::{metrics, names};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::ResourceExt;
-use kube::api::{ListParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::attaching::{OTHER, attach_detach};
@@ -40,9 +41,12 @@ async fn d2_a_pod_gets_its_volume_and_gives_it_back_once_its_node_does_not_use_i
 }
 
 #[tokio::test]
-async fn d28_nothing_is_written_once_the_other_controller_has_made_an_attachment() {
+async fn d28_nothing_is_written_once_the_other_controller_has_made_an_attachment_until_that_is_gone() {
     let world = World::alone().await;
-    let daemon = world.daemon(attach_detach(json!({}))).await;
+    let leases: Api<Lease> = Api::namespaced(world.client(), "kube-system");
+    let lease = json!({ "metadata": { "name": OTHER }, "spec": { "holderIdentity": "the-other", "leaseDurationSeconds": 3600 } });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    let daemon = world.daemon(attach_detach(json!({ "resync": "1s" }))).await;
     world.serving(&daemon).await;
     let node = world.place("node", &[]).await;
     let other = world.volume("other-pv").await;
@@ -61,7 +65,12 @@ async fn d28_nothing_is_written_once_the_other_controller_has_made_an_attachment
     // The attacher attaches what the other has made; this role neither reports it nor takes it away, and makes none.
     world.attached(&theirs).await;
     let all = world.all::<VolumeAttachment>().list(&ListParams::default()).await.unwrap();
-    assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [theirs]);
+    assert_eq!(all.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), [theirs.as_str()]);
     assert!(world.publishes(&volume).is_empty());
     world.reports(&node, &[]).await;
+    let released = Patch::Merge(json!({ "spec": { "holderIdentity": "" } }));
+    leases.patch(OTHER, &PatchParams::default(), &released).await.unwrap();
+    world.attached(&world.attachment_of(&volume, &node)).await;
+    world.gone::<VolumeAttachment>(&theirs).await;
+    world.reports(&node, &[&volume]).await;
 }

@@ -156,8 +156,9 @@ pub(crate) const ROWS: &[(u32, &str, Proof)] = &[
         "beside the controller of kube-controller-manager",
         Tests(&[
             "d28_a_node_proves_it_only_if_the_other_has_written_its_list_after_this_leader",
-            "d28_the_role_stops_once_the_other_controller_writes_a_node",
-            "d28_nothing_is_written_once_the_other_controller_has_made_an_attachment",
+            "d28_the_role_stops_once_the_other_controller_writes_a_node_and_goes_on_once_that_is_gone",
+            "d28_a_process_is_gone_once_it_does_not_hold_its_lease",
+            "d28_nothing_is_written_once_the_other_controller_has_made_an_attachment_until_that_is_gone",
         ]),
     ),
     (

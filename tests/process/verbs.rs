@@ -95,7 +95,7 @@ async fn check_for_programs_is_one_json_document_with_the_same_plan() {
     let roles = document["plan"]["roles"].as_array().unwrap();
     assert!(roles.iter().any(|role| role["name"] == "attacher"), "{roles:?}");
     assert_eq!(document["plan"]["watches"].as_array().unwrap().len(), 15);
-    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 24);
+    assert_eq!(document["plan"]["rules"].as_array().unwrap().len(), 25);
     assert_eq!(document["configuration"]["leaderElection"]["leaseDuration"], "15s");
     assert_eq!(document["warnings"], serde_json::json!([]));
 }

@@ -73,6 +73,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(50, "subscribers are told of what is there in portions, with changes in between"),
             Growth(39, "an object of a cluster-scoped kind is looked up by a borrowed name"),
             Growth(5, "volumes of in-tree plugins are found by an index"),
+            Growth(21, "a Lease is read where nobody leads by it"),
         ],
     ),
     (
@@ -169,6 +170,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 13,
                 "a node wakes only the volumes that it says something else of, and objects are compared in place",
             ),
+            Growth(107, "it begins again once the kube-controller-manager that kept it away is gone, by its Lease"),
         ],
     ),
     (

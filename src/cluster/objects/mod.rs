@@ -33,6 +33,7 @@ mod group;
 mod health;
 mod id;
 mod in_tree;
+mod lease;
 mod node;
 mod node_state;
 mod pod;
@@ -45,6 +46,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -80,6 +82,7 @@ pub use in_tree::{
     AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, PortworxVolume,
     VsphereVolume,
 };
+pub use lease::{Lease, LeaseSpec};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};
 pub use node_state::{AttachedVolume, NodeReady, NodeState};
 pub use pod::{Pod, PodAttach};
@@ -276,6 +279,7 @@ object!(CsiDriver, storage::CSIDriver);
 object!(Node, PartialObjectMeta<core::Node>);
 object!(Pod, core::Pod);
 object!(NodeState, core::Node);
+object!(Lease, coordination::Lease);
 object!(ToldEvent, core::Event);
 object!(ConfigMap, core::ConfigMap);
 object!(ConfigMapMeta, core::ConfigMap);

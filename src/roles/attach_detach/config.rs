@@ -72,7 +72,7 @@ pub enum MultiAttach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExclusiveCheck {
-    /// Nothing is written any more until the Lease is acquired anew.
+    /// Nothing is written any more until that controller is gone.
     Refuse,
     /// A warning.
     Warn,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::cluster::{Change, Managers, NodeState, Origin, VolumeAttachment};
@@ -21,7 +22,7 @@ pub enum Permit {
     Yes,
     /// Nothing before this time is over.
     After(Duration),
-    /// Nothing until the Lease is acquired anew.
+    /// Nothing until the other controller is gone.
     No,
 }
 
@@ -31,6 +32,8 @@ pub struct Guard {
     check: ExclusiveCheck,
     begun: Instant,
     state: Mutex<State>,
+    /// Whether the role has to keep away.
+    refused: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +47,7 @@ struct State {
 impl Guard {
     /// Nothing is known yet.
     pub fn new(check: ExclusiveCheck, begun: Instant) -> Self {
-        Self { check, begun, state: Mutex::default() }
+        Self { check, begun, state: Mutex::default(), refused: CancellationToken::new() }
     }
 
     /// It has been active shortly before this term: nothing is done for this long.
@@ -62,22 +65,29 @@ impl Guard {
         if state.proof.is_none() {
             warn!("{}", text(&object));
             state.proof = Some(object);
+            if self.check == ExclusiveCheck::Refuse {
+                self.refused.cancel();
+            }
         }
     }
 
     /// What may be done now.
     pub fn permit(&self, now: Instant) -> Permit {
-        let state = self.state.lock();
-        if state.proof.is_some() && self.check == ExclusiveCheck::Refuse {
+        if self.refused.is_cancelled() {
             return Permit::No;
         }
-        let left = state.delay.saturating_sub(self.age(now));
+        let left = self.state.lock().delay.saturating_sub(self.age(now));
         if left.is_zero() { Permit::Yes } else { Permit::After(left) }
     }
 
     /// How long the term has lasted.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.begun)
+    }
+
+    /// Waits until nothing may be done any more.
+    pub async fn refused(&self) {
+        self.refused.cancelled().await;
     }
 
     /// Why the role fails, if it does; a warning that writes go on is shown, too.

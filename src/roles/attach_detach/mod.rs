@@ -13,7 +13,7 @@
 //! - It makes no RPC, and serves the volumes of all drivers: a key is a driver and its id of a volume. One per cluster.
 //! - Nothing is deleted whose name may be in the status of its node: the volume asks, the writer of the status confirms.
 //! - State is nowhere but in attachments, nodes and pods. What a term remembers are times, and what it has asked for.
-//! - It keeps away where kube-controller-manager's controller works: `guard`.
+//! - It keeps away where kube-controller-manager's controller works (`guard`), and begins again once that is gone (`other`).
 //! - A daemon whose other roles need no driver hosts it without one.
 
 pub mod config;
@@ -32,6 +32,7 @@ pub mod metrics;
 pub mod names;
 pub mod node_status;
 pub mod orphans;
+mod other;
 mod rules;
 mod serve;
 mod triggers;

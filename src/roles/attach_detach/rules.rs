@@ -3,7 +3,8 @@
 use crate::cluster::EventRecorder;
 use crate::cluster::rbac::Rule;
 
-use super::config::AttachDetachSection;
+use super::config::{AttachDetachSection, ExclusiveCheck};
+use super::other::LEASE;
 
 /// The rules for this configuration.
 pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
@@ -12,6 +13,11 @@ pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
         Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "delete"], attachments),
         Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),
     ];
+    if section.exclusive_check == ExclusiveCheck::Refuse {
+        let reason = "begin once the kube-controller-manager whose attach/detach controller was active is gone";
+        let [_, name] = LEASE;
+        rules.push(Rule::cluster("coordination.k8s.io", "leases", &["get"], reason).named([name.to_owned()]));
+    }
     if section.events {
         rules.push(EventRecorder::rule());
     }

@@ -1,11 +1,12 @@
 //! One term of the attach/detach controller: its caches, its queues, and what feeds them (attach-detach spec 11).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tracing::info_span;
+use tracing::{info, info_span};
 
 use crate::cluster::{
     Cache, CsiDriver, CsiNode, Fields, NodeState, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
@@ -21,7 +22,7 @@ use super::node_status::Nodes;
 use super::orphans::Orphans;
 use super::volume::Volumes;
 use super::volume_id::VolumeId;
-use super::{NAME, names, triggers, waiting};
+use super::{NAME, names, other, triggers, waiting};
 
 /// The role fails when its caches were not listed, or the status of a node could not be written, for this long (spec 15).
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -104,7 +105,33 @@ impl Role for AttachDetach {
 }
 
 impl AttachDetach {
+    /// Serves a term, and begins anew in it when a controller is gone that has kept this one away.
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        while !term.is_over() {
+            let (part, leave) = term.part();
+            let Some((cx, controllers)) = self.begin(role, &part).await else { break };
+            let mut served = pin!(controllers.serve());
+            let other_is_gone = async {
+                cx.guard.refused().await;
+                other::is_gone(&cx.scope).await
+            };
+            let result = tokio::select! {
+                biased;
+                result = &mut served => result,
+                why = other_is_gone => {
+                    info!("{why}: the role begins again");
+                    leave.cancel();
+                    served.await
+                }
+            };
+            cx.memory.volumes.end();
+            result?;
+        }
+        Ok(())
+    }
+
+    /// What a term begins with, once all is listed. `None`: it is over before.
+    async fn begin(&self, role: &RoleContext, term: &Term) -> Option<(Arc<Context>, Controllers)> {
         let stores = self.caches.during_term();
         let (clock, begun) = (role.clock, role.clock.now());
         let unlisted = role.board.failure(NAME, move || {
@@ -112,15 +139,13 @@ impl AttachDetach {
             is_long.then(|| "what there is cannot be listed for more than 5m, and nothing is done meanwhile".to_owned())
         });
         let listed = async { (self.caches.synced().await, stores.listed().await) };
-        if term.unless_over(listed).await.is_err() {
-            return Ok(());
-        }
+        term.unless_over(listed).await.ok()?;
         drop(unlisted);
         let queues = self.queues(role);
-        let scope = TermScope::new(role, &term);
+        let scope = TermScope::new(role, term);
         let cx = Arc::new(Context::new(scope, self.section.clone(), stores, queues.clone()));
         triggers::look_for_other(&cx);
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, term);
         controllers.follow(&cx.stores.nodes);
         controllers.follow(&cx.stores.attachments);
         let title = "Volumes to attach or detach";
@@ -131,9 +156,7 @@ impl AttachDetach {
         triggers::follow(&cx, &mut controllers);
         controllers.task("resync", triggers::look_at_all(Arc::clone(&cx)));
         show(role, &cx, &mut controllers);
-        let served = controllers.serve().await;
-        cx.memory.volumes.end();
-        served
+        Some((cx, controllers))
     }
 
     fn queues(&self, role: &RoleContext) -> Queues {

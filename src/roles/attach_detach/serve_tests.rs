@@ -1,5 +1,6 @@
 //! What a term of the attach/detach controller writes and tells, under paused time.
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1 as storage;
 use serde_json::json;
@@ -344,7 +345,7 @@ async fn d10_d16_and_section_11_a_leader_finds_out_what_to_do_from_what_there_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn d28_the_role_stops_once_the_other_controller_writes_a_node() {
+async fn d28_the_role_stops_once_the_other_controller_writes_a_node_and_goes_on_once_that_is_gone() {
     let world = settled(json!({})).await;
     let theirs = PatchBody::Merge(json!({ "metadata": { "managedFields": [{ "manager": "kube-controller-manager",
         "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "subresource": "status",
@@ -354,8 +355,18 @@ async fn d28_the_role_stops_once_the_other_controller_writes_a_node() {
     delete_pod(&world, "web");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!((attachments(&world), reported(&world, "n1")), (at(&["n1"]), vec!["v".to_owned()]));
-    let failure = failure(&world).unwrap();
-    assert!(failure.contains("kube-controller-manager is active (it wrote node n1)"), "{failure}");
+    let failed = failure(&world).unwrap();
+    assert!(failed.contains("kube-controller-manager is active (it wrote node n1)"), "{failed}");
+    let lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "kube-controller-manager", "namespace": "kube-system" },
+        "spec": { "holderIdentity": "the-other", "leaseDurationSeconds": 3600 } });
+    world.testbed.api.create_value(lease).unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!((attachments(&world), failure(&world)), (at(&["n1"]), Some(failed)));
+    let released = PatchBody::Merge(json!({ "spec": { "holderIdentity": "" } }));
+    world.testbed.api.patch::<Lease>("kube-system", "kube-controller-manager", released).unwrap();
+    world.until("what was to do is done", |world| attachments(world).is_empty()).await;
+    assert_eq!((reported(&world, "n1"), failure(&world)), (vec![], None));
     world.testbed.tear_down().await;
 }
 
