@@ -12,9 +12,9 @@ use crate::roles::attach_detach::guard::Permit;
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 
-/// For so long names are gathered before they are reported, if more of them are on their way: the attach/detach controller of
-/// kube-controller-manager looks as often. A burst of pods is then a few writes of each node and not one for each volume (row 1, D35).
-const GATHERED_FOR: Duration = Duration::from_millis(100);
+/// For so long names are gathered before they are reported, if more of them are on their way: half of the time after which a kubelet looks
+/// again for a volume that was not reported. A burst of pods is then a few writes of each node and not one for each volume (row 1, D35).
+const GATHERED_FOR: Duration = Duration::from_millis(250);
 
 /// What becomes of the name of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -104,7 +104,10 @@ fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_i
     let write = || Next::Do(Step::Write(list(&[], &coming(&[], None).reports)));
     let next = |view: &View| next_step(view, &Progress::default());
     assert_eq!(next(&coming(&[], None)), Next::Do(Step::Gather));
-    assert_eq!(next(&coming(&[], Some(milliseconds(30)))), Next::Do(Step::Wait(milliseconds(70))));
+    assert_eq!(
+        next(&coming(&[], Some(milliseconds(30)))),
+        Next::Do(Step::Wait(GATHERED_FOR.saturating_sub(milliseconds(30))))
+    );
     assert_eq!(next(&coming(&[], Some(GATHERED_FOR))), write(), "a slow one keeps nobody waiting");
     assert_eq!(
         next(&View { is_more_coming: false, ..coming(&[], Some(milliseconds(30))) }),
