@@ -68,7 +68,7 @@ async fn nothing_is_written_beside_the_controller_of_kube_controller_manager() {
     world.until(&made, "made by the other", |_: &VolumeAttachment| true).await;
     let alone = json!({ "roles": { "attacher": null, "reconciler": null, "attachDetach": {} } });
     let daemon = world.daemon(alone).await;
-    world.serving(&daemon).await;
+    world.has_begun(&daemon).await;
     let (claim, second) = world.monitored("second").await;
     world.pod_on("second-pod", &claim, &node).await;
     let made = world.attachment_of(&second, &node);

@@ -47,7 +47,7 @@ async fn d28_nothing_is_written_once_the_other_controller_has_made_an_attachment
     let lease = json!({ "metadata": { "name": OTHER }, "spec": { "holderIdentity": "the-other", "leaseDurationSeconds": 3600 } });
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
     let daemon = world.daemon(attach_detach(json!({ "resync": "1s" }))).await;
-    world.serving(&daemon).await;
+    world.has_begun(&daemon).await;
     let node = world.place("node", &[]).await;
     let other = world.volume("other-pv").await;
     let theirs = world.attachment_of(&other, &node);

@@ -67,6 +67,14 @@ impl World {
         .await;
     }
 
+    /// Waits until the role takes in changes. What is made sooner it finds at its beginning, and that proves nothing.
+    pub(crate) async fn has_begun(&self, daemon: &Daemon) {
+        self.shows(daemon, "that the role takes in changes", |status| {
+            status["tasks"].as_array().unwrap().iter().any(|task| task == "attachDetach.resync")
+        })
+        .await;
+    }
+
     /// Waits until the role says that it keeps away, because the other controller has made this attachment.
     pub(crate) async fn keeps_away(&self, daemon: &Daemon, attachment: &str) {
         let says = format!("is active (it wrote volumeattachment {attachment})");
