@@ -18,10 +18,17 @@ pub struct Change {
     pub went: &'static [&'static str],
 }
 
-/// A row.
-pub const fn change(major: u32, minor: u32, came: &'static [&'static str], went: &'static [&'static str]) -> Change {
-    Change { version: Version(major, minor), came, went }
+/// A table of changes, a row a version: its major and minor number, what came and what went.
+macro_rules! changes {
+    ($($major:literal, $minor:literal, $came:expr, $went:expr;)+) => {
+        &[$($crate::config::changes::Change {
+            version: $crate::config::defaults::Version($major, $minor),
+            came: $came,
+            went: $went,
+        }),+]
+    };
 }
+pub(crate) use changes;
 
 /// The flags that pace the leader election, which came together.
 pub const LEASE_TIMES: &[&str] =
@@ -99,12 +106,12 @@ mod tests {
 
     #[test]
     fn a_name_is_known_from_its_row_to_the_row_that_takes_it_away() {
-        let changes = [
-            change(2, 0, &["young"], &["old"]),
-            change(3, 1, &["again", "short"], &[]),
-            change(4, 0, &[], &["again", "short"]),
-            change(5, 0, &["again"], &[]),
-        ];
+        let changes: &[Change] = changes! {
+            2, 0, &["young"], &["old"];
+            3, 1, &["again", "short"], &[];
+            4, 0, &[], &["again", "short"];
+            5, 0, &["again"], &[];
+        };
         let at = |major, minor| [Version(major, minor), Version(major, minor)];
         let (came, went) = (Absence::CameWith, Absence::WentWith);
         for (name, versions, expected) in [
@@ -124,7 +131,7 @@ mod tests {
             ("short", [Version(3, 0), Version(3, 9)], None),
             ("again", [Version(4, 0), Version(5, 9)], None),
         ] {
-            assert_eq!(absence(&changes, name, versions), expected, "{name} {versions:?}");
+            assert_eq!(absence(changes, name, versions), expected, "{name} {versions:?}");
         }
         assert_eq!(came(Version(3, 5)).to_string(), "it came with 3.5");
         assert_eq!(went(Version(2, 0)).to_string(), "it went with 2.0");

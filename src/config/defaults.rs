@@ -51,15 +51,21 @@ pub enum DefaultValue {
     Text(&'static str),
 }
 
-/// The row of a default that begins with a version.
-pub const fn since(major: u32, minor: u32, value: DefaultValue, source: &'static str) -> Since {
-    Since { version: Version(major, minor), value, source }
+/// A table of defaults, a row a flag: the flag, what keeps it, and its defaults, each with its first version and its source.
+macro_rules! defaults {
+    ($($flag:literal, $kept:ident($what:literal), $([$major:literal, $minor:literal, $kind:ident($value:literal), $source:literal]),+;)+) => {
+        &[$($crate::config::defaults::OldDefault {
+            flag: $flag,
+            kept: $crate::config::defaults::Kept::$kept($what),
+            values: &[$($crate::config::defaults::Since {
+                version: $crate::config::defaults::Version($major, $minor),
+                value: $crate::config::defaults::DefaultValue::$kind($value),
+                source: $source,
+            }),+],
+        }),+]
+    };
 }
-
-/// The row of a default that no version changed.
-pub const fn always(value: DefaultValue, source: &'static str) -> Since {
-    since(0, 0, value, source)
-}
+pub(crate) use defaults;
 
 impl DefaultValue {
     /// As the configuration has it.
@@ -127,10 +133,8 @@ mod tests {
     use super::DefaultValue::Switch;
     use super::*;
 
-    const GATE: OldDefault = OldDefault {
-        flag: "--feature-gates=G",
-        kept: Kept::Key("k"),
-        values: &[since(0, 0, Switch(false), "old notes"), since(5, 0, Switch(true), "new notes")],
+    const GATE: &[OldDefault] = defaults! {
+        "--feature-gates=G", Key("k"), [0, 0, Switch(false), "old notes"], [5, 0, Switch(true), "new notes"];
     };
 
     #[test]
@@ -142,15 +146,15 @@ mod tests {
             (Version(5, 1), true),
             (Version(6, 0), true),
         ] {
-            assert_eq!(GATE.at(version).map(|since| since.value), Some(Switch(value)), "{version}");
+            assert_eq!(GATE[0].at(version).map(|since| since.value), Some(Switch(value)), "{version}");
         }
-        assert_eq!(GATE.changed_after(Version(4, 0)), Some(Version(5, 0)));
-        assert_eq!(GATE.changed_after(Version(5, 0)), None);
+        assert_eq!(GATE[0].changed_after(Version(4, 0)), Some(Version(5, 0)));
+        assert_eq!(GATE[0].changed_after(Version(5, 0)), None);
     }
 
     #[test]
     fn a_row_of_the_table_has_history_key_and_sources() {
-        let row = rows("s", &[GATE]).next().unwrap();
+        let row = rows("s", GATE).next().unwrap();
         assert_eq!(row, "| s | `--feature-gates=G` | off before v5.0, then on | `k` | old notes; new notes |");
     }
 }

@@ -64,101 +64,65 @@ pub fn level_of(verbosity: i64) -> &'static str {
     }
 }
 
-/// A row of a table of flags.
-pub const fn flag(name: &'static str, takes: Takes, now: Now, note: &'static str) -> Flag {
-    Flag { name, takes, now, note }
+/// A table of flags, a row a flag: its name, what stands behind it, what replaces it, and what differs.
+macro_rules! flags {
+    ($($name:literal, $takes:ident, $now:ident $(($what:literal))?, $note:literal;)+) => {
+        &[$($crate::config::flags::Flag {
+            name: $name,
+            takes: $crate::config::flags::Takes::$takes,
+            now: $crate::config::flags::Now::$now $(($what))?,
+            note: $note,
+        }),+]
+    };
 }
-
-use Now::{Gone, Key, Verb};
-use Takes::{Count, Switch, Text, Time};
+pub(crate) use flags;
 
 /// Flags that every sidecar of the table has, or once had, with one meaning.
-pub const SHARED: &[Flag] = &[
-    flag("csi-address", Text, Key("csi.endpoint"), "also as a bare path"),
-    flag("kubeconfig", Text, Key("kubernetes.kubeconfig"), "null also looks at `$KUBECONFIG` and `~/.kube/config`"),
-    flag("master", Text, Gone, "a kubeconfig names the server: `kubernetes.kubeconfig`"),
-    flag(
-        "timeout",
-        Time,
-        Key("csi.timeout"),
+pub const SHARED: &[Flag] = flags! {
+    "csi-address", Text, Key("csi.endpoint"), "also as a bare path";
+    "kubeconfig", Text, Key("kubernetes.kubeconfig"), "null also looks at `$KUBECONFIG` and `~/.kube/config`";
+    "master", Text, Gone, "a kubeconfig names the server: `kubernetes.kubeconfig`";
+    "timeout", Time, Key("csi.timeout"),
         "one RPC of any role; 15s, where sidecars had 10s or 15s. Each role may have its own `timeout`, and a page of ListVolumes has \
-         `pageTimeout`",
-    ),
-    flag("max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1"),
-    flag("leader-election", Switch, Key("leaderElection.enabled"), "true instead of false"),
-    flag("enable-leader-election", Switch, Key("leaderElection.enabled"), "an older name of `leader-election`"),
-    flag("leader-election-namespace", Text, Key("leaderElection.namespace"), "same default"),
-    flag("leader-election-lease-duration", Time, Key("leaderElection.leaseDuration"), "same default"),
-    flag("leader-election-renew-deadline", Time, Key("leaderElection.renewDeadline"), "same default"),
-    flag("leader-election-retry-period", Time, Key("leaderElection.retryPeriod"), "same default"),
-    flag("leader-election-labels", Text, Key("leaderElection.labels"), "a mapping instead of `key:value,…`"),
-    flag(
-        "kube-api-qps",
-        Text,
-        Gone,
-        "instead, the daemon obeys the server's flow control (429 and Retry-After); `kubernetes.maxInFlight` limits the requests in flight",
-    ),
-    flag("kube-api-burst", Count, Gone, "see `kube-api-qps`"),
-    flag(
-        "http-endpoint",
-        Text,
-        Key("diagnostics.listen"),
-        "on by default: `[::]:8080`, all addresses of IPv4 and IPv6; the host may not be left out",
-    ),
-    flag("metrics-address", Text, Key("diagnostics.listen"), "already deprecated in the sidecars"),
-    flag(
-        "metrics-path",
-        Text,
-        Gone,
-        "always `/metrics`: probes and the status page have fixed paths on the same server too",
-    ),
-    flag(
-        "automaxprocs",
-        Switch,
-        Key("runtime.workerThreads"),
-        "null, the default, follows the container's CPU quota up to 4 cores",
-    ),
-    flag("version", Switch, Verb("version"), "also as `--version`"),
-    flag("v", Count, Key("telemetry.logs.level"), "by name: 2 is `info`, 4 is `debug`, 5 is `trace`"),
-    flag("vmodule", Text, Key("telemetry.logs.level"), "`info,csi_control_plane::csi=debug`"),
-    flag("logging-format", Text, Key("telemetry.logs.format"), "json instead of text"),
-    flag("log-flush-frequency", Time, Gone, "every line is written at once"),
-    flag(
-        "log-text-split-stream",
-        Switch,
-        Gone,
-        "all lines go to the standard error stream; a collector splits by level",
-    ),
-    flag("log-json-split-stream", Switch, Gone, "see `log-text-split-stream`"),
-    flag("log-text-info-buffer-size", Text, Gone, "every line is written at once"),
-    flag("log-json-info-buffer-size", Text, Gone, "every line is written at once"),
-    flag(
-        "leader-election-identity",
-        Text,
-        Gone,
-        "also removed from the sidecars; always generated, because two processes may share everything else",
-    ),
-    flag("leader-election-type", Text, Gone, "also removed from the sidecars; always a Lease"),
-    flag(
-        "connection-timeout",
-        Time,
-        Gone,
-        "also removed from the sidecars; the daemon waits for the driver, and says so on its status page",
-    ),
-    flag(
-        "logtostderr",
-        Switch,
-        Gone,
-        "an option of klog; logs go to the standard error stream, in the format of `telemetry.logs.format`",
-    ),
-    flag("alsologtostderr", Switch, Gone, "see `logtostderr`"),
-    flag("stderrthreshold", Text, Gone, "see `logtostderr`"),
-    flag("log_backtrace_at", Text, Gone, "see `logtostderr`"),
-    flag("log_dir", Text, Gone, "see `logtostderr`"),
-    flag("log_file", Text, Gone, "see `logtostderr`"),
-    flag("log_file_max_size", Count, Gone, "see `logtostderr`"),
-    flag("add_dir_header", Switch, Gone, "see `logtostderr`"),
-    flag("skip_headers", Switch, Gone, "see `logtostderr`"),
-    flag("skip_log_headers", Switch, Gone, "see `logtostderr`"),
-    flag("one_output", Switch, Gone, "see `logtostderr`"),
-];
+         `pageTimeout`";
+    "max-grpc-log-length", Count, Key("csi.maxLogLength"), "8192 instead of no limit; no limit is null, not -1";
+    "leader-election", Switch, Key("leaderElection.enabled"), "true instead of false";
+    "enable-leader-election", Switch, Key("leaderElection.enabled"), "an older name of `leader-election`";
+    "leader-election-namespace", Text, Key("leaderElection.namespace"), "same default";
+    "leader-election-lease-duration", Time, Key("leaderElection.leaseDuration"), "same default";
+    "leader-election-renew-deadline", Time, Key("leaderElection.renewDeadline"), "same default";
+    "leader-election-retry-period", Time, Key("leaderElection.retryPeriod"), "same default";
+    "leader-election-labels", Text, Key("leaderElection.labels"), "a mapping instead of `key:value,…`";
+    "kube-api-qps", Text, Gone,
+        "instead, the daemon obeys the server's flow control (429 and Retry-After); `kubernetes.maxInFlight` limits the requests in flight";
+    "kube-api-burst", Count, Gone, "see `kube-api-qps`";
+    "http-endpoint", Text, Key("diagnostics.listen"),
+        "on by default: `[::]:8080`, all addresses of IPv4 and IPv6; the host may not be left out";
+    "metrics-address", Text, Key("diagnostics.listen"), "already deprecated in the sidecars";
+    "metrics-path", Text, Gone, "always `/metrics`: probes and the status page have fixed paths on the same server too";
+    "automaxprocs", Switch, Key("runtime.workerThreads"), "null, the default, follows the container's CPU quota up to 4 cores";
+    "version", Switch, Verb("version"), "also as `--version`";
+    "v", Count, Key("telemetry.logs.level"), "by name: 2 is `info`, 4 is `debug`, 5 is `trace`";
+    "vmodule", Text, Key("telemetry.logs.level"), "`info,csi_control_plane::csi=debug`";
+    "logging-format", Text, Key("telemetry.logs.format"), "json instead of text";
+    "log-flush-frequency", Time, Gone, "every line is written at once";
+    "log-text-split-stream", Switch, Gone, "all lines go to the standard error stream; a collector splits by level";
+    "log-json-split-stream", Switch, Gone, "see `log-text-split-stream`";
+    "log-text-info-buffer-size", Text, Gone, "every line is written at once";
+    "log-json-info-buffer-size", Text, Gone, "every line is written at once";
+    "leader-election-identity", Text, Gone,
+        "also removed from the sidecars; always generated, because two processes may share everything else";
+    "leader-election-type", Text, Gone, "also removed from the sidecars; always a Lease";
+    "connection-timeout", Time, Gone, "also removed from the sidecars; the daemon waits for the driver, and says so on its status page";
+    "logtostderr", Switch, Gone, "an option of klog; logs go to the standard error stream, in the format of `telemetry.logs.format`";
+    "alsologtostderr", Switch, Gone, "see `logtostderr`";
+    "stderrthreshold", Text, Gone, "see `logtostderr`";
+    "log_backtrace_at", Text, Gone, "see `logtostderr`";
+    "log_dir", Text, Gone, "see `logtostderr`";
+    "log_file", Text, Gone, "see `logtostderr`";
+    "log_file_max_size", Count, Gone, "see `logtostderr`";
+    "add_dir_header", Switch, Gone, "see `logtostderr`";
+    "skip_headers", Switch, Gone, "see `logtostderr`";
+    "skip_log_headers", Switch, Gone, "see `logtostderr`";
+    "one_output", Switch, Gone, "see `logtostderr`";
+};

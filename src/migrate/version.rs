@@ -127,7 +127,7 @@ fn parse(tag: &str) -> Option<Tag> {
 mod tests {
     use super::*;
     use crate::config::defaults::DefaultValue::Switch;
-    use crate::config::defaults::{Kept, since};
+    use crate::config::defaults::defaults;
 
     const WORDS: &[&str] = &["csi-x", "external-x"];
 
@@ -153,9 +153,10 @@ mod tests {
 
     #[test]
     fn a_default_is_known_where_the_tag_leaves_no_choice() {
-        const CHANGED: &[Since] = &[since(0, 0, Switch(false), ""), since(4, 12, Switch(true), "")];
-        const UNCHANGED: &[Since] = &[since(0, 0, Switch(false), "")];
-        let old = OldDefault { flag: "--f", kept: Kept::Key("k"), values: CHANGED };
+        let [changed, unchanged]: &[OldDefault; 2] = defaults! {
+            "--f", Key("k"), [0, 0, Switch(false), ""], [4, 12, Switch(true), ""];
+            "--f", Key("k"), [0, 0, Switch(false), ""];
+        };
         for (tag, value) in [
             ("v3", Some(false)),
             ("v4", None),
@@ -164,11 +165,10 @@ mod tests {
             ("v5", Some(true)),
             ("latest", None),
         ] {
-            let found = Release::of(&format!("csi-x:{tag}"), WORDS).default(&old).map(|since| since.value);
+            let found = Release::of(&format!("csi-x:{tag}"), WORDS).default(changed).map(|since| since.value);
             assert_eq!(found, value.map(Switch), "{tag}");
         }
-        let same = OldDefault { values: UNCHANGED, ..old };
-        assert!(Release::Unknown(String::new()).default(&same).is_some(), "no version changed it");
+        assert!(Release::Unknown(String::new()).default(unchanged).is_some(), "no version changed it");
         assert!(Release::of("csi-x:v1.2.1", WORDS).is_before(Version(2, 0)));
         assert!(!Release::of("csi-x:v2", WORDS).is_before(Version(2, 1)));
         for (tag, may_be) in [("v2", true), ("v3.0.9", true), ("v3.1.0", false), ("v4", false), ("latest", true)] {

@@ -3,12 +3,9 @@
 
 use std::time::Duration;
 
-use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, LEASE_TIMES, change};
-use crate::config::defaults::DefaultValue::{Count as Number, Switch as Gated, Text as Word};
-use crate::config::defaults::{Kept, OldDefault, Version, always, since};
-use crate::config::flags::Now::{Gone, Key};
-use crate::config::flags::Takes::{Count, Switch, Text, Time};
-use crate::config::flags::{Flag, flag};
+use crate::config::changes::{Change, GATES_UNTIL_1_36, KLOG, LEASE_TIMES, changes};
+use crate::config::defaults::{OldDefault, Version, defaults};
+use crate::config::flags::{Flag, flags};
 use crate::config::sidecar::{Gate, RELEASED_AT_EXIT, Sidecar, Signs};
 
 /// csi-attacher.
@@ -28,75 +25,44 @@ pub const SIDECAR: Sidecar = Sidecar {
 };
 
 /// Its defaults that are, or were, not the daemon's.
-const DEFAULTS: &[OldDefault] = &[
-    OldDefault {
-        flag: "--worker-threads",
-        kept: Kept::Key("roles.attacher.workers"),
-        values: &[always(Number(10), "external-attacher CHANGELOG-2.0")],
-    },
-    OldDefault {
-        flag: "--default-fstype",
-        kept: Kept::Key("roles.attacher.defaultFsType"),
-        values: &[
-            since(0, 0, Word("ext4"), "external-attacher CHANGELOG-4.0"),
-            since(4, 0, Word(""), "external-attacher CHANGELOG-4.0"),
-        ],
-    },
-    OldDefault {
-        flag: "--feature-gates=MutableCSINodeAllocatableCount",
-        kept: Kept::Key("roles.attacher.errorCodes"),
-        values: &[
-            since(0, 0, Gated(false), "external-attacher pkg/features/features.go: beta and off in v4.10"),
-            since(4, 12, Gated(true), "attacher spec 1.5: on in v4.12"),
-        ],
-    },
-];
+const DEFAULTS: &[OldDefault] = defaults! {
+    "--worker-threads", Key("roles.attacher.workers"), [0, 0, Count(10), "external-attacher CHANGELOG-2.0"];
+    "--default-fstype", Key("roles.attacher.defaultFsType"),
+        [0, 0, Text("ext4"), "external-attacher CHANGELOG-4.0"], [4, 0, Text(""), "external-attacher CHANGELOG-4.0"];
+    "--feature-gates=MutableCSINodeAllocatableCount", Key("roles.attacher.errorCodes"),
+        [0, 0, Switch(false), "external-attacher pkg/features/features.go: beta and off in v4.10"],
+        [4, 12, Switch(true), "attacher spec 1.5: on in v4.12"];
+};
 
 /// What its versions brought and took away: the change logs of its releases.
-const CHANGES: &[Change] = &[
-    change(3, 1, &["http-endpoint"], &[]),
-    change(3, 2, &["kube-api-burst", "kube-api-qps"], &[]),
-    change(3, 3, LEASE_TIMES, &[]),
-    change(3, 5, &["default-fstype"], &[]),
-    change(4, 2, &["max-grpc-log-length"], &[]),
-    change(4, 4, &["max-entries"], &[]),
-    change(4, 6, &["logging-format"], KLOG),
-    change(4, 9, &["automaxprocs"], &[]),
-    change(4, 10, &["MutableCSINodeAllocatableCount", "ReleaseLeaderElectionOnExit", "feature-gates"], &[]),
-    change(4, 11, &["leader-election-labels"], &[]),
-    change(4, 13, &[], GATES_UNTIL_1_36),
-];
+const CHANGES: &[Change] = changes! {
+    3, 1, &["http-endpoint"], &[];
+    3, 2, &["kube-api-burst", "kube-api-qps"], &[];
+    3, 3, LEASE_TIMES, &[];
+    3, 5, &["default-fstype"], &[];
+    4, 2, &["max-grpc-log-length"], &[];
+    4, 4, &["max-entries"], &[];
+    4, 6, &["logging-format"], KLOG;
+    4, 9, &["automaxprocs"], &[];
+    4, 10, &["MutableCSINodeAllocatableCount", "ReleaseLeaderElectionOnExit", "feature-gates"], &[];
+    4, 11, &["leader-election-labels"], &[];
+    4, 13, &[], GATES_UNTIL_1_36;
+};
 
 /// Its own flags, current and removed.
-const FLAGS: &[Flag] = &[
-    flag(
-        "timeout",
-        Time,
-        Key("roles.attacher.timeout"),
-        "of this sidecar alone; unset: `csi.timeout`, with the same default. A page of ListVolumes has `roles.reconciler.pageTimeout`",
-    ),
-    flag("retry-interval-start", Time, Key("roles.attacher.retry.initial"), "same default"),
-    flag(
-        "retry-interval-max",
-        Time,
-        Key("roles.attacher.retry.max"),
-        "same default; codes that mean \"soon\" are retried sooner",
-    ),
-    flag(
-        "worker-threads",
-        Count,
-        Key("roles.attacher.workers"),
-        "100 instead of 10: tasks, not threads; detaches have `roles.attacher.detachWorkers`",
-    ),
-    flag("max-entries", Count, Key("roles.reconciler.pageSize"), "same default"),
-    flag("reconcile-sync", Time, Key("roles.reconciler.interval"), "same default"),
-    flag("resync", Time, Key("roles.attacher.resync"), "same default; never cuts a back-off short"),
-    flag("default-fstype", Text, Key("roles.attacher.defaultFsType"), "same default"),
-    flag(
-        "feature-gates",
-        Text,
-        Gone,
-        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have no effect in csi-attacher either",
-    ),
-    flag("dummy", Switch, Gone, "also removed from the sidecars; a driver without the publish capability is noticed"),
-];
+const FLAGS: &[Flag] = flags! {
+    "timeout", Time, Key("roles.attacher.timeout"),
+        "of this sidecar alone; unset: `csi.timeout`, with the same default. A page of ListVolumes has `roles.reconciler.pageTimeout`";
+    "retry-interval-start", Time, Key("roles.attacher.retry.initial"), "same default";
+    "retry-interval-max", Time, Key("roles.attacher.retry.max"), "same default; codes that mean \"soon\" are retried sooner";
+    "worker-threads", Count, Key("roles.attacher.workers"),
+        "100 instead of 10: tasks, not threads; detaches have `roles.attacher.detachWorkers`";
+    "max-entries", Count, Key("roles.reconciler.pageSize"), "same default";
+    "reconcile-sync", Time, Key("roles.reconciler.interval"), "same default";
+    "resync", Time, Key("roles.attacher.resync"), "same default; never cuts a back-off short";
+    "default-fstype", Text, Key("roles.attacher.defaultFsType"), "same default";
+    "feature-gates", Text, Gone,
+        "`ReleaseLeaderElectionOnExit` is always on; `MutableCSINodeAllocatableCount` is `roles.attacher.errorCodes`; the other gates have \
+         no effect in csi-attacher either";
+    "dummy", Switch, Gone, "also removed from the sidecars; a driver without the publish capability is noticed";
+};

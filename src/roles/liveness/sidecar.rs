@@ -1,11 +1,9 @@
 //! livenessprobe v2.19: how it is recognised, and what its settings are here.
 
 use crate::config::RoleSection;
-use crate::config::changes::{Change, KLOG, change};
-use crate::config::defaults::{DefaultValue, Kept, OldDefault, since};
-use crate::config::flags::Now::Key;
-use crate::config::flags::Takes::{Count, Text, Time};
-use crate::config::flags::{Flag, flag};
+use crate::config::changes::{Change, KLOG, changes};
+use crate::config::defaults::{OldDefault, defaults};
+use crate::config::flags::{Flag, flags};
 use crate::config::sidecar::{Advice, Moved, ProbePort, Sidecar, Signs};
 use crate::process::duration;
 
@@ -42,37 +40,24 @@ fn advice(moved: &Moved<'_>) -> Option<Advice> {
 }
 
 /// Its defaults that are, or were, not the daemon's.
-const DEFAULTS: &[OldDefault] = &[OldDefault {
-    flag: "--probe-timeout",
-    kept: Kept::Key("roles.liveness.probeTimeout"),
-    values: &[
-        since(0, 0, DefaultValue::Text("1s"), "node-and-health spec A1"),
-        since(2, 17, DefaultValue::Text("3s"), "node-and-health spec A1"),
-    ],
-}];
+const DEFAULTS: &[OldDefault] = defaults! {
+    "--probe-timeout", Key("roles.liveness.probeTimeout"),
+        [0, 0, Text("1s"), "node-and-health spec A1"], [2, 17, Text("3s"), "node-and-health spec A1"];
+};
 
 /// What its versions brought and took away: the change logs of its releases.
-const CHANGES: &[Change] = &[
-    change(2, 0, &[], &["connection-timeout"]),
-    change(2, 1, &["metrics-address", "metrics-path"], &[]),
-    change(2, 2, &["http-endpoint"], &[]),
-    change(2, 12, &["logging-format"], KLOG),
-    change(2, 16, &["automaxprocs"], &[]),
-];
+const CHANGES: &[Change] = changes! {
+    2, 0, &[], &["connection-timeout"];
+    2, 1, &["metrics-address", "metrics-path"], &[];
+    2, 2, &["http-endpoint"], &[];
+    2, 12, &["logging-format"], KLOG;
+    2, 16, &["automaxprocs"], &[];
+};
 
 /// What it has of its own, and what means another thing for it.
-const FLAGS: &[Flag] = &[
-    flag("probe-timeout", Time, Key("roles.liveness.probeTimeout"), "same default; connecting and Probe together"),
-    flag(
-        "health-port",
-        Count,
-        Key("roles.liveness.listen"),
-        "same default; a port is `[::]:PORT`: IPv4 and IPv6, where it was IPv4 alone",
-    ),
-    flag(
-        "http-endpoint",
-        Text,
-        Key("roles.liveness.listen"),
-        "of livenessprobe alone; metrics are the daemon's: `diagnostics.listen`, which may be the same address",
-    ),
-];
+const FLAGS: &[Flag] = flags! {
+    "probe-timeout", Time, Key("roles.liveness.probeTimeout"), "same default; connecting and Probe together";
+    "health-port", Count, Key("roles.liveness.listen"), "same default; a port is `[::]:PORT`: IPv4 and IPv6, where it was IPv4 alone";
+    "http-endpoint", Text, Key("roles.liveness.listen"),
+        "of livenessprobe alone; metrics are the daemon's: `diagnostics.listen`, which may be the same address";
+};

@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::changes::{Change, KLOG, change};
-use crate::config::defaults::DefaultValue::{Switch as Gated, Text as Word};
-use crate::config::defaults::{Kept, OldDefault, Version, since};
-use crate::config::flags::Now::{Gone, Key};
-use crate::config::flags::Takes::{Count, Switch, Text, Time};
-use crate::config::flags::{Flag, flag};
+use crate::config::changes::{Change, KLOG, LEASE_TIMES, changes};
+use crate::config::defaults::{OldDefault, Version, defaults};
+use crate::config::flags::{Flag, flags};
 use crate::config::sidecar::{Advice, Gate, LockedGate, MadeAnew, Moved, RELEASED_AT_EXIT, Return, Sidecar, Signs};
 
 use super::names;
@@ -98,197 +95,78 @@ fn advice(moved: &Moved<'_>) -> Option<Advice> {
 }
 
 /// The flags whose default is, or was, another one than the daemon's.
-const DEFAULTS: &[OldDefault] = &[
-    OldDefault {
-        flag: "--feature-gates=Topology",
-        kept: Kept::Key("roles.provisioner.topology"),
-        values: &[
-            since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
-            since(5, 0, Gated(true), "external-provisioner CHANGELOG-5.0"),
-        ],
-    },
-    OldDefault {
-        flag: "--prevent-volume-mode-conversion",
-        kept: Kept::Key("roles.provisioner.preventVolumeModeConversion"),
-        values: &[
-            since(0, 0, Gated(false), "external-provisioner CHANGELOG-4.0"),
-            since(4, 0, Gated(true), "external-provisioner CHANGELOG-4.0"),
-        ],
-    },
-    OldDefault {
-        flag: "--default-fstype",
-        kept: Kept::Key("roles.provisioner.defaultFsType"),
-        values: &[
-            since(0, 0, Word("ext4"), "external-provisioner CHANGELOG-2.0"),
-            since(2, 0, Word(""), "external-provisioner CHANGELOG-2.0"),
-        ],
-    },
-    OldDefault {
-        flag: "--feature-gates=HonorPVReclaimPolicy",
-        kept: Kept::Key("roles.provisioner.honorReclaimPolicy"),
-        values: &[
-            since(0, 0, Gated(false), "external-provisioner CHANGELOG-5.0"),
-            since(5, 0, Gated(true), "external-provisioner CHANGELOG-5.0"),
-        ],
-    },
-    OldDefault {
-        flag: "--feature-gates=VolumeAttributesClass",
-        kept: Kept::Key("roles.provisioner.attributesClasses"),
-        values: &[
-            since(0, 0, Gated(false), "external-provisioner CHANGELOG-4.0"),
-            since(6, 0, Gated(true), "external-provisioner CHANGELOG-6.0"),
-        ],
-    },
-];
+const DEFAULTS: &[OldDefault] = defaults! {
+    "--feature-gates=Topology", Key("roles.provisioner.topology"),
+        [0, 0, Switch(false), "external-provisioner CHANGELOG-5.0"], [5, 0, Switch(true), "external-provisioner CHANGELOG-5.0"];
+    "--prevent-volume-mode-conversion", Key("roles.provisioner.preventVolumeModeConversion"),
+        [0, 0, Switch(false), "external-provisioner CHANGELOG-4.0"], [4, 0, Switch(true), "external-provisioner CHANGELOG-4.0"];
+    "--default-fstype", Key("roles.provisioner.defaultFsType"),
+        [0, 0, Text("ext4"), "external-provisioner CHANGELOG-2.0"], [2, 0, Text(""), "external-provisioner CHANGELOG-2.0"];
+    "--feature-gates=HonorPVReclaimPolicy", Key("roles.provisioner.honorReclaimPolicy"),
+        [0, 0, Switch(false), "external-provisioner CHANGELOG-5.0"], [5, 0, Switch(true), "external-provisioner CHANGELOG-5.0"];
+    "--feature-gates=VolumeAttributesClass", Key("roles.provisioner.attributesClasses"),
+        [0, 0, Switch(false), "external-provisioner CHANGELOG-4.0"], [6, 0, Switch(true), "external-provisioner CHANGELOG-6.0"];
+};
 
 /// What its versions brought and took away: the change logs of its releases.
-const CHANGES: &[Change] = &[
-    change(0, 0, &[], &["CSINodeExpandSecret"]),
-    change(
-        2,
-        0,
-        &[
-            "capacity-controller-deployment-mode",
-            "capacity-for-immediate-binding",
-            "capacity-ownerref-level",
-            "capacity-poll-interval",
-            "capacity-threads",
-            "default-fstype",
-            "kube-api-burst",
-            "kube-api-qps",
-            "leader-election",
-        ],
-        &["connection-timeout", "enable-leader-election", "leader-election-type", "provisioner"],
-    ),
-    change(
-        2,
-        1,
-        &[
-            "enable-capacity",
-            "http-endpoint",
-            "immediate-topology",
-            "node-deployment",
-            "node-deployment-base-delay",
-            "node-deployment-immediate-binding",
-            "node-deployment-max-delay",
-        ],
-        &["capacity-controller-deployment-mode"],
-    ),
-    change(
-        3,
-        0,
-        &[
-            "controller-publish-readonly",
-            "leader-election-lease-duration",
-            "leader-election-renew-deadline",
-            "leader-election-retry-period",
-        ],
-        &[],
-    ),
-    change(3, 1, &["HonorPVReclaimPolicy"], &[]),
-    change(
-        3,
-        2,
-        &["enable-pprof", "kube-api-capacity-burst", "kube-api-capacity-qps", "prevent-volume-mode-conversion"],
-        &[],
-    ),
-    change(3, 4, &["CrossNamespaceVolumeDataSource"], &[]),
-    change(4, 0, &["VolumeAttributesClass"], &[]),
-    change(5, 2, &["logging-format"], KLOG),
-    change(5, 3, &["automaxprocs"], &[]),
-    change(6, 0, &["ReleaseLeaderElectionOnExit", "snapshot-orphan-sweep-interval"], &[]),
-    change(6, 2, &["leader-election-labels"], &["HonorPVReclaimPolicy"]),
-];
+const CHANGES: &[Change] = changes! {
+    0, 0, &[], &["CSINodeExpandSecret"];
+    2, 0,
+        &["capacity-controller-deployment-mode", "capacity-for-immediate-binding", "capacity-ownerref-level", "capacity-poll-interval",
+          "capacity-threads", "default-fstype", "kube-api-burst", "kube-api-qps", "leader-election"],
+        &["connection-timeout", "enable-leader-election", "leader-election-type", "provisioner"];
+    2, 1,
+        &["enable-capacity", "http-endpoint", "immediate-topology", "node-deployment", "node-deployment-base-delay",
+          "node-deployment-immediate-binding", "node-deployment-max-delay"],
+        &["capacity-controller-deployment-mode"];
+    3, 0, &["controller-publish-readonly"], &[];
+    3, 0, LEASE_TIMES, &[];
+    3, 1, &["HonorPVReclaimPolicy"], &[];
+    3, 2, &["enable-pprof", "kube-api-capacity-burst", "kube-api-capacity-qps", "prevent-volume-mode-conversion"], &[];
+    3, 4, &["CrossNamespaceVolumeDataSource"], &[];
+    4, 0, &["VolumeAttributesClass"], &[];
+    5, 2, &["logging-format"], KLOG;
+    5, 3, &["automaxprocs"], &[];
+    6, 0, &["ReleaseLeaderElectionOnExit", "snapshot-orphan-sweep-interval"], &[];
+    6, 2, &["leader-election-labels"], &["HonorPVReclaimPolicy"];
+};
 
 /// What it has of its own, and once had.
-const FLAGS: &[Flag] = &[
-    flag(
-        "timeout",
-        Time,
-        Key("roles.provisioner.timeout"),
-        "of this sidecar alone; unset: `csi.timeout`, which is 15s instead of 10s",
-    ),
-    flag(
-        "worker-threads",
-        Count,
-        Key("roles.provisioner.workers"),
-        "same default: tasks, not threads; deletions have `roles.provisioner.deleteWorkers`",
-    ),
-    flag("retry-interval-start", Time, Key("roles.provisioner.retry.initial"), "same default"),
-    flag(
-        "retry-interval-max",
-        Time,
-        Key("roles.provisioner.retry.max"),
-        "same default; claims that the driver rejects as invalid have `roles.provisioner.retry.infeasible`",
-    ),
-    flag("volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default"),
-    flag(
-        "volume-name-uuid-length",
-        Count,
-        Key("roles.provisioner.volumeNameUuidLength"),
-        "the whole uid is null, not -1",
-    ),
-    flag("default-fstype", Text, Key("roles.provisioner.defaultFsType"), "same default"),
-    flag("strict-topology", Switch, Key("roles.provisioner.strictTopology"), "same default"),
-    flag("immediate-topology", Switch, Key("roles.provisioner.immediateTopology"), "same default"),
-    flag("extra-create-metadata", Switch, Key("roles.provisioner.extraCreateMetadata"), "same default"),
-    flag("controller-publish-readonly", Switch, Key("roles.provisioner.publishReadonly"), "same default"),
-    flag(
-        "prevent-volume-mode-conversion",
-        Switch,
-        Key("roles.provisioner.preventVolumeModeConversion"),
-        "same default",
-    ),
-    flag(
-        "snapshot-orphan-sweep-interval",
-        Time,
-        Key("roles.provisioner.snapshotSweepInterval"),
-        "same default; clones, too",
-    ),
-    flag(
-        "cloning-protection-threads",
-        Count,
-        Gone,
-        "removing a source's finalizer is rare and quick: a few workers are enough",
-    ),
-    flag("enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default"),
-    flag(
-        "capacity-controller-deployment-mode",
-        Text,
-        Key("roles.provisioner.capacity.enabled"),
-        "the flag of v2.0: `central` is true",
-    ),
-    flag("capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default"),
-    flag("capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default"),
-    flag("capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default"),
-    flag("capacity-threads", Count, Key("roles.provisioner.capacity.workers"), "10 instead of 1: tasks, not threads"),
-    flag(
-        "kube-api-capacity-qps",
-        Text,
-        Gone,
-        "see `kube-api-qps`; `roles.provisioner.capacity.workers` bounds the refresh",
-    ),
-    flag("kube-api-capacity-burst", Count, Gone, "see `kube-api-capacity-qps`"),
-    flag(
-        "node-deployment",
-        Switch,
-        Key("roles.provisioner.nodeDeployment.enabled"),
-        "same default; uses `NODE_NAME`, too",
-    ),
-    flag(
-        "node-deployment-immediate-binding",
-        Switch,
-        Key("roles.provisioner.nodeDeployment.immediateBinding"),
-        "same default",
-    ),
-    flag("node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default"),
-    flag("node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default"),
-    flag("enable-pprof", Switch, Gone, "Go's profiler; traces show where time is spent: `telemetry.traces.endpoint`"),
-    flag(
-        "feature-gates",
-        Text,
-        Gone,
-        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`, `HonorPVReclaimPolicy` is `roles.provisioner.honorReclaimPolicy`, `VolumeAttributesClass` is `roles.provisioner.attributesClasses`: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of the kind, that claim waits instead of being provisioned without it; `ReleaseLeaderElectionOnExit` is always on, and `CSINodeExpandSecret` is no gate of csi-provisioner, which does not start with it",
-    ),
-    flag("provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name"),
-];
+const FLAGS: &[Flag] = flags! {
+    "timeout", Time, Key("roles.provisioner.timeout"), "of this sidecar alone; unset: `csi.timeout`, which is 15s instead of 10s";
+    "worker-threads", Count, Key("roles.provisioner.workers"),
+        "same default: tasks, not threads; deletions have `roles.provisioner.deleteWorkers`";
+    "retry-interval-start", Time, Key("roles.provisioner.retry.initial"), "same default";
+    "retry-interval-max", Time, Key("roles.provisioner.retry.max"),
+        "same default; claims that the driver rejects as invalid have `roles.provisioner.retry.infeasible`";
+    "volume-name-prefix", Text, Key("roles.provisioner.volumeNamePrefix"), "same default";
+    "volume-name-uuid-length", Count, Key("roles.provisioner.volumeNameUuidLength"), "the whole uid is null, not -1";
+    "default-fstype", Text, Key("roles.provisioner.defaultFsType"), "same default";
+    "strict-topology", Switch, Key("roles.provisioner.strictTopology"), "same default";
+    "immediate-topology", Switch, Key("roles.provisioner.immediateTopology"), "same default";
+    "extra-create-metadata", Switch, Key("roles.provisioner.extraCreateMetadata"), "same default";
+    "controller-publish-readonly", Switch, Key("roles.provisioner.publishReadonly"), "same default";
+    "prevent-volume-mode-conversion", Switch, Key("roles.provisioner.preventVolumeModeConversion"), "same default";
+    "snapshot-orphan-sweep-interval", Time, Key("roles.provisioner.snapshotSweepInterval"), "same default; clones, too";
+    "cloning-protection-threads", Count, Gone, "removing a source's finalizer is rare and quick: a few workers are enough";
+    "enable-capacity", Switch, Key("roles.provisioner.capacity.enabled"), "same default";
+    "capacity-controller-deployment-mode", Text, Key("roles.provisioner.capacity.enabled"), "the flag of v2.0: `central` is true";
+    "capacity-for-immediate-binding", Switch, Key("roles.provisioner.capacity.immediateBinding"), "same default";
+    "capacity-poll-interval", Time, Key("roles.provisioner.capacity.pollInterval"), "same default";
+    "capacity-ownerref-level", Count, Key("roles.provisioner.capacity.ownerLevel"), "same default";
+    "capacity-threads", Count, Key("roles.provisioner.capacity.workers"), "10 instead of 1: tasks, not threads";
+    "kube-api-capacity-qps", Text, Gone, "see `kube-api-qps`; `roles.provisioner.capacity.workers` bounds the refresh";
+    "kube-api-capacity-burst", Count, Gone, "see `kube-api-capacity-qps`";
+    "node-deployment", Switch, Key("roles.provisioner.nodeDeployment.enabled"), "same default; uses `NODE_NAME`, too";
+    "node-deployment-immediate-binding", Switch, Key("roles.provisioner.nodeDeployment.immediateBinding"), "same default";
+    "node-deployment-base-delay", Time, Key("roles.provisioner.nodeDeployment.baseDelay"), "same default";
+    "node-deployment-max-delay", Time, Key("roles.provisioner.nodeDeployment.maxDelay"), "same default";
+    "enable-pprof", Switch, Gone, "Go's profiler; traces show where time is spent: `telemetry.traces.endpoint`";
+    "feature-gates", Text, Gone,
+        "`Topology` is `roles.provisioner.topology`, `CrossNamespaceVolumeDataSource` is `roles.provisioner.crossNamespaceSources`, \
+         `HonorPVReclaimPolicy` is `roles.provisioner.honorReclaimPolicy`, `VolumeAttributesClass` is \
+         `roles.provisioner.attributesClasses`: such a class is read when a claim names it, and where the API has no `storage.k8s.io/v1` of \
+         the kind, that claim waits instead of being provisioned without it; `ReleaseLeaderElectionOnExit` is always on, and \
+         `CSINodeExpandSecret` is no gate of csi-provisioner, which does not start with it";
+    "provisioner", Text, Gone, "also removed from the sidecars; the daemon asks the driver for its name";
+};
