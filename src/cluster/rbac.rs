@@ -50,6 +50,14 @@ pub struct Rule {
     pub reason: String,
 }
 
+/// A table of rights in the whole cluster, a row a right: the API group, the resource, the verbs, and what they are for.
+macro_rules! rules {
+    ($($group:expr, $resource:literal, [$($verb:literal),+], $reason:expr;)+) => {
+        vec![$($crate::cluster::rbac::Rule::cluster($group, $resource, &[$($verb),+], $reason)),+]
+    };
+}
+pub(crate) use rules;
+
 impl Rule {
     /// A right in the whole cluster.
     pub fn cluster(api_group: &str, resource: &str, verbs: &[&str], reason: impl Into<String>) -> Self {

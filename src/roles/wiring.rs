@@ -122,6 +122,11 @@ impl<'a> Wiring<'a> {
         self.wired.rules.push(rule);
     }
 
+    /// The same for several.
+    pub fn needs_all(&mut self, rules: impl IntoIterator<Item = Rule>) {
+        self.wired.rules.extend(rules);
+    }
+
     /// Declares rights on objects that are named after the driver.
     pub fn needs_of(&mut self, rules: RulesOf) {
         self.wired.rules_of_driver.push(rules);

@@ -72,9 +72,7 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
         volumes: wiring.cache_with(Fields::MIGRATION),
         nodes: wiring.cache(),
     };
-    for rule in rules::rules(&section) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section));
     let (own, events) = (section.clone(), section.events != EventsMode::None);
     wiring.expects(driver_object::ALL, move |object, driver| driver_object::misfits(object, driver, &own), events);
     Ok(Box::new(serve::Attacher { section, caches }))

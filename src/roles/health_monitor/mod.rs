@@ -70,9 +70,7 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     let section: HealthMonitorSection = RoleSection::read(section)?;
     let volumes = wiring.cache_with(Fields::MIGRATION);
     let claims = wiring.cache_with(Fields::HEALTH);
-    for rule in rules::rules(&section) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section));
     let nodes = section.node_watch.then(|| NodeCaches::wire(wiring));
     Ok(Box::new(serve::HealthMonitor { section, volumes, claims, nodes }))
 }

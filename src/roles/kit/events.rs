@@ -3,6 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::EventRecorder;
+use crate::cluster::rbac::Rule;
+
 /// Which Events a role writes about its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -13,4 +16,16 @@ pub enum EventsMode {
     All,
     /// None.
     None,
+}
+
+impl EventsMode {
+    /// Whether an Event is written. `is_news`: it tells of a new state.
+    pub fn is_due(self, is_news: bool) -> bool {
+        self == Self::All || (self == Self::Changes && is_news)
+    }
+
+    /// The right that this needs.
+    pub fn rule(self) -> Option<Rule> {
+        (self != Self::None).then(EventRecorder::rule)
+    }
 }

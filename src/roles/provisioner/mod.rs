@@ -126,9 +126,7 @@ fn provisioner(section: &Value, wiring: &mut Wiring<'_>) -> Result<serve::Provis
         nodes: watches_nodes.then(|| (wiring.cache_for_feature(), wiring.cache_for_feature())),
         capacities: section.capacity.enabled.then(|| wiring.cache_in(capacity::scope(per_node), Need::Feature)),
     };
-    for rule in rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section).into_iter().chain(capacity::rules(&section.capacity)));
     if section.durable_intent {
         wiring.needs_of(if per_node { journal::rules_per_node } else { journal::rules });
     }

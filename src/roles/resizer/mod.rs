@@ -89,8 +89,6 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
         volumes: wiring.cache_with(Fields::RESIZE | Fields::MIGRATION),
         classes: section.modify.then(|| wiring.cache()),
     };
-    for rule in rules::rules(&section) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section));
     Ok(Box::new(serve::Resizer { section, caches, namespaces: wiring.namespaces() }))
 }

@@ -91,9 +91,7 @@ fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde
     // The snapshot-controller assigns no group to a node.
     let groups = (section.group_snapshots && !section.node_deployment.enabled)
         .then(|| Caches { contents: wiring.cache(), classes: wiring.cache() });
-    for rule in rules::rules(&section) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section));
     Ok(Box::new(serve::Snapshotter { section, caches, groups }))
 }
 

@@ -1,8 +1,6 @@
 //! The rights that the snapshotter needs beyond its caches', each with its reason.
 
-use crate::cluster::EventRecorder;
-use crate::cluster::rbac::Rule;
-use crate::roles::kit::EventsMode;
+use crate::cluster::rbac::{Rule, rules};
 
 use super::config::SnapshotterSection;
 use super::names::{GROUP_SNAPSHOTS, SNAPSHOTS};
@@ -12,53 +10,33 @@ const READ_CLASS: &str = "look for a class that the watch has not shown";
 
 /// The rules for this configuration.
 pub(super) fn rules(section: &SnapshotterSection) -> Vec<Rule> {
-    let mut rules = vec![
-        Rule::cluster(
-            SNAPSHOTS,
-            "volumesnapshotcontents",
-            &["get", "patch"],
-            "confirm a content before the driver is asked, mark it while a call is unanswered, remove the finalizer of a deleted one",
-        ),
-        Rule::cluster(
-            SNAPSHOTS,
-            "volumesnapshotcontents/status",
-            &["patch"],
-            "record the snapshot of a content, or why there is none",
-        ),
-        Rule::cluster(SNAPSHOTS, "volumesnapshotclasses", &["get"], READ_CLASS),
-        Rule::cluster("", "secrets", &["get"], "read the secrets that contents and classes name"),
-    ];
+    let mut rules = rules! {
+        SNAPSHOTS, "volumesnapshotcontents", ["get", "patch"],
+            "confirm a content before the driver is asked, mark it while a call is unanswered, remove the finalizer of a deleted one";
+        SNAPSHOTS, "volumesnapshotcontents/status", ["patch"], "record the snapshot of a content, or why there is none";
+        SNAPSHOTS, "volumesnapshotclasses", ["get"], READ_CLASS;
+        "", "secrets", ["get"], "read the secrets that contents and classes name";
+    };
     if section.group_snapshots && !section.node_deployment.enabled {
-        rules.push(Rule::cluster(
-            GROUP_SNAPSHOTS,
-            "volumegroupsnapshotcontents",
-            &["get", "patch"],
-            "confirm the content of a group before the driver is asked, mark it while a call is unanswered, remove the finalizer of a \
-             deleted one",
-        ));
-        rules.push(Rule::cluster(
-            GROUP_SNAPSHOTS,
-            "volumegroupsnapshotcontents/status",
-            &["patch"],
-            "record the snapshots of a group, or why there are none",
-        ));
-        rules.push(Rule::cluster(GROUP_SNAPSHOTS, "volumegroupsnapshotclasses", &["get"], READ_CLASS));
-        rules.push(Rule::cluster(
-            SNAPSHOTS,
-            "volumesnapshots",
-            &["get"],
-            "see whether a group that is to be deleted owns the VolumeSnapshot of a content that names one of its snapshots",
-        ));
+        rules.extend(rules! {
+            GROUP_SNAPSHOTS, "volumegroupsnapshotcontents", ["get", "patch"],
+                "confirm the content of a group before the driver is asked, mark it while a call is unanswered, remove the finalizer of a \
+                 deleted one";
+            GROUP_SNAPSHOTS, "volumegroupsnapshotcontents/status", ["patch"],
+                "record the snapshots of a group, or why there are none";
+            GROUP_SNAPSHOTS, "volumegroupsnapshotclasses", ["get"], READ_CLASS;
+            SNAPSHOTS, "volumesnapshots", ["get"],
+                "see whether a group that is to be deleted owns the VolumeSnapshot of a content that names one of its snapshots";
+        });
     }
-    if section.events != EventsMode::None {
-        rules.push(EventRecorder::rule());
-    }
+    rules.extend(section.events.rule());
     rules
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::kit::EventsMode;
     use crate::roles::snapshotter::config::NodeDeploymentSection;
 
     #[test]
