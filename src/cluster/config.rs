@@ -18,8 +18,7 @@ pub struct KubernetesSection {
     #[schemars(range(min = 1, max = 10_000))]
     pub max_in_flight: usize,
     /// Deadline of one request; watches have none.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub request_timeout: Duration,
 }
 

@@ -12,8 +12,7 @@ mod texts;
 struct PainterSection {
     #[schemars(range(min = 1))]
     brushes: u32,
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     drying_time: Duration,
     colour: String,
     coats: Option<u32>,

@@ -17,8 +17,7 @@ pub struct CsiSection {
     /// The driver's unix socket: `unix:///absolute/path`, or the path alone.
     pub endpoint: String,
     /// Deadline of one RPC to the driver.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub timeout: Duration,
     /// The largest response accepted from the driver, in bytes.
     #[schemars(range(min = 65_536, max = 1_073_741_824))]

@@ -21,16 +21,13 @@ pub struct LeaderElectionSection {
     /// Namespace of the Leases. null: the pod's own, else `default`.
     pub namespace: Option<String>,
     /// How long a Lease is valid after its last renewal.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub lease_duration: Duration,
     /// After this time without a renewal the leader stops by itself.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub renew_deadline: Duration,
     /// Pause between two attempts to get or renew a Lease.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub retry_period: Duration,
     /// Whether a standby watches the pod of the leader, to take over as soon as the kubelet reports that its container has ended.
     pub watch_holder_pod: bool,

@@ -14,12 +14,10 @@ use crate::process::{Faults, duration};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RetrySection<const INITIAL: u64 = 1_000, const MAX: u64 = 300_000> {
     /// Delay after the first failure.
-    #[serde(with = "duration", default = "milliseconds::<INITIAL>")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text", default = "milliseconds::<INITIAL>")]
     pub initial: Duration,
     /// The longest delay.
-    #[serde(with = "duration", default = "milliseconds::<MAX>")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text", default = "milliseconds::<MAX>")]
     pub max: Duration,
 }
 
@@ -63,16 +61,13 @@ impl Backoff {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct DriverRetrySection {
     /// Delay after the first failure.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub initial: Duration,
     /// The longest delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub max: Duration,
     /// Delay after the driver rejected a request as invalid. A change of the claim ends the delay.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub infeasible: Duration,
 }
 

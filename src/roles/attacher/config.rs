@@ -14,8 +14,7 @@ use crate::roles::kit::{EventsMode, checks};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct AttacherSection {
     /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub timeout: Option<Duration>,
     /// How many attaches run at once.
     #[schemars(range(min = 1, max = 10_000))]
@@ -26,8 +25,7 @@ pub struct AttacherSection {
     /// The back-off of a failed attach or detach.
     pub retry: RetrySection,
     /// Pause after which the attacher checks every attachment again. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub resync: Duration,
     /// File system type of a mounted volume whose PersistentVolume names none. Empty: the driver decides.
     pub default_fs_type: String,

@@ -14,24 +14,20 @@ use crate::roles::kit::checks;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HealthMonitorSection {
     /// Deadline of one question of this role to the driver. null: `csi.timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub timeout: Option<Duration>,
     /// Time in which each volume is asked for once, where the driver does not list how its volumes are.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub interval: Duration,
     /// Pause between the end of one list and the start of the next. A list that `roles.reconciler` makes counts, too.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub list_interval: Duration,
     /// How many volumes one page of a list may hold. 0: the driver decides. For `ListVolumes`, that of `roles.reconciler` counts if this
     /// daemon leads for both.
     #[schemars(range(min = 0))]
     pub page_size: i32,
     /// Deadline of one page of a list. For `ListVolumes`, that of `roles.reconciler` counts if this daemon leads for both.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub page_timeout: Duration,
     /// How many volumes are asked for at once.
     #[schemars(range(min = 1, max = 10_000))]
@@ -41,8 +37,7 @@ pub struct HealthMonitorSection {
     /// Whether Events on claims report that a node has failed whose pods use them. Then all nodes and pods are watched.
     pub node_watch: bool,
     /// How long a node is not ready until it counts as failed. One that is deleted has failed.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub node_down_after: Duration,
 }
 

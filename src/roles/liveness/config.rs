@@ -21,8 +21,7 @@ pub struct LivenessSection {
     /// The probe's path.
     pub path: String,
     /// Limit for one check: connecting and Probe together.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub probe_timeout: Duration,
 }
 

@@ -20,8 +20,7 @@ use crate::roles::provisioner::capacity::CapacitySection;
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
 pub struct ProvisionerSection {
     /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub timeout: Option<Duration>,
     /// How many claims are provisioned at once.
     #[schemars(range(min = 1, max = 10_000))]
@@ -32,8 +31,7 @@ pub struct ProvisionerSection {
     /// The back-off of a failed provisioning or deletion.
     pub retry: DriverRetrySection,
     /// Pause after which the provisioner checks every claim and volume again. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub resync: Duration,
     /// The prefix of volume names, before a `-` and the claim's uid.
     pub volume_name_prefix: String,
@@ -66,8 +64,7 @@ pub struct ProvisionerSection {
     /// Whether the daemon records the request in its journal before it calls the driver.
     pub durable_intent: bool,
     /// How often the daemon looks for its finalizers on unused data sources. 0s: only when a term begins.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub snapshot_sweep_interval: Duration,
     /// Whether a volume is deleted without its deletion secret if that is missing or not text. One that the daemon may not read is waited for.
     pub delete_without_secret: bool,
@@ -88,12 +85,10 @@ pub struct NodeDeploymentSection {
     /// Whether claims without a selected node are provisioned, too: by the first node that takes them.
     pub immediate_binding: bool,
     /// The longest first wait before a node takes such a claim; random, and doubled each time another node was faster.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub base_delay: Duration,
     /// The longest wait. After one to two times this, the daemon checks whether a claim's node still exists.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub max_delay: Duration,
 }
 

@@ -14,15 +14,13 @@ use crate::process::{Faults, Section, duration};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReconcilerSection {
     /// Pause between the end of one listing and the start of the next.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub interval: Duration,
     /// How many volumes one page may hold. 0: the driver decides.
     #[schemars(range(min = 0))]
     pub page_size: i32,
     /// Deadline of one page.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub page_timeout: Duration,
     /// Whether volumes and snapshots are shown that the driver lists and nothing in the cluster has known for an hour. None is deleted.
     pub orphans: bool,

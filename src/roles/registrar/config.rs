@@ -21,14 +21,12 @@ pub struct RegistrarSection {
     /// The kubelet's `plugins_registry`, as this process sees it.
     pub directory: String,
     /// Withdraws the driver from the kubelet when it has not answered for so long. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub withdraw_after: Duration,
     /// What happens to the registration when the daemon stops.
     pub on_shutdown: OnShutdown,
     /// How often this node's `CSINode` is read; a driver that is missing there twice is announced again. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub csi_node_interval: Duration,
     /// Address and port of `/healthz` as node-driver-registrar has it. null: no such port.
     #[schemars(with = "Option<String>", extend("format" = "socket-address"))]

@@ -15,16 +15,13 @@ use crate::roles::kit::{EventsMode, checks};
 #[expect(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
 pub struct ResizerSection {
     /// Deadline of one RPC of this role to the driver. null: `csi.timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub timeout: Option<Duration>,
     /// Deadline of `ControllerExpandVolume`. null: `timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub resize_timeout: Option<Duration>,
     /// Deadline of `ControllerModifyVolume`. null: `timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub modify_timeout: Option<Duration>,
     /// How many expansions and modifications run at once.
     #[schemars(range(min = 1, max = 10_000))]
@@ -32,8 +29,7 @@ pub struct ResizerSection {
     /// The back-off of a failed expansion or modification.
     pub retry: DriverRetrySection,
     /// Pause after which the resizer checks every unfinished claim again. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub resync: Duration,
     /// Whether the resizer waits for the pods of a volume that the driver does not expand while it is in use. It watches pods
     /// only in the namespaces of claims that wait for pods.

@@ -17,8 +17,7 @@ use crate::roles::kit::{EventsMode, checks};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SnapshotterSection {
     /// Deadline of one RPC of this role to the driver, except those of `call_timeout`. null: `csi.timeout`.
-    #[serde(with = "duration::optional")]
-    #[schemars(with = "Option<duration::Text>")]
+    #[serde(with = "duration::OrNull")]
     pub timeout: Option<Duration>,
     /// How many snapshots are taken or looked up at once.
     #[schemars(range(min = 1, max = 10_000))]
@@ -30,16 +29,14 @@ pub struct SnapshotterSection {
     #[schemars(range(min = 1, max = 10_000))]
     pub group_workers: Option<usize>,
     /// Deadline of the calls that take and delete snapshots and groups: a driver answers once the snapshot is cut. Other calls have `timeout`.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub call_timeout: Duration,
     /// The back-off of a failed snapshot or deletion.
     pub retry: DriverRetrySection,
     /// The pauses between two looks at a snapshot that is cut and not yet ready to use.
     pub ready_check: ReadyCheckSection,
     /// Pause after which the snapshotter checks every content again. 0s: never.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub resync: Duration,
     /// The prefix of snapshot names, before a `-` and the uid of the `VolumeSnapshot`.
     pub snapshot_name_prefix: String,
@@ -70,12 +67,10 @@ pub struct SnapshotterSection {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ReadyCheckSection {
     /// The first pause.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub initial: Duration,
     /// The longest pause.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub max: Duration,
 }
 

@@ -5,11 +5,9 @@
 //! instant and a duration representable.
 //!
 //! ```text
-//! #[serde(with = "crate::process::duration")]
-//! #[schemars(with = "crate::process::duration::Text")]
+//! #[serde(with = "crate::process::duration::Text")]
 //! pub timeout: Duration,
-//! #[serde(with = "crate::process::duration::optional")]
-//! #[schemars(with = "Option<crate::process::duration::Text>")]
+//! #[serde(with = "crate::process::duration::OrNull")]
 //! pub pause: Option<Duration>,
 //! ```
 
@@ -17,8 +15,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::Error as _;
-use serde::{Deserialize as _, Deserializer, Serializer};
+use serde::de::Error;
+use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
 use super::section::Faults;
 
@@ -98,33 +96,44 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 
 /// `deserialize_with` of a duration.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not {ALLOWED}")))
+    read(&String::deserialize(deserializer)?)
 }
 
-/// A duration that may be null.
-pub mod optional {
-    use std::time::Duration;
+fn read<E: Error>(text: &str) -> Result<Duration, E> {
+    parse(text).ok_or_else(|| E::custom(format_args!("{text:?} is not {ALLOWED}")))
+}
 
-    use serde::de::Error as _;
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+/// A duration as a text, for serde and in a JSON Schema.
+#[derive(Debug)]
+pub struct Text;
 
+/// The same, or null.
+#[derive(Debug)]
+pub struct OrNull;
+
+impl Text {
+    /// `serialize_with` of a duration.
+    pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize(duration, serializer)
+    }
+
+    /// `deserialize_with` of a duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        deserialize(deserializer)
+    }
+}
+
+impl OrNull {
     /// `serialize_with` of a duration that may be null.
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        duration.map(super::format).serialize(serializer)
+        duration.map(format).serialize(serializer)
     }
 
     /// `deserialize_with` of a duration that may be null.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-        let parsed = super::parse(&text);
-        parsed.map(Some).ok_or_else(|| D::Error::custom(format_args!("{text:?} is not {}", super::ALLOWED)))
+        Option::<String>::deserialize(deserializer)?.map(|text| read(&text)).transpose()
     }
 }
-
-/// Stands for a duration in a JSON Schema.
-#[derive(Debug)]
-pub struct Text;
 
 impl JsonSchema for Text {
     fn schema_name() -> Cow<'static, str> {
@@ -137,6 +146,20 @@ impl JsonSchema for Text {
             "format": FORMAT,
             "pattern": "^([0-9]+(\\.[0-9]+)?(h|m|s|ms|us|µs|ns))+$",
         })
+    }
+}
+
+impl JsonSchema for OrNull {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Option::<Text>::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Option::<Text>::json_schema(generator)
     }
 }
 

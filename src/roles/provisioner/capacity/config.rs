@@ -18,8 +18,7 @@ pub struct CapacitySection {
     pub immediate_binding: bool,
     /// How often the daemon gets all capacities from the driver. It reacts to changes in the cluster at once, such as a volume that is
     /// created, deleted or grown: there it asks at most once a second, and after the last change.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub poll_interval: Duration,
     /// The owner of the objects, with which the garbage collector deletes them: -1 none, 0 our pod, 1 its controller (a
     /// `DaemonSet`, a `ReplicaSet`), 2 the controller (a Deployment, an operator's object) of a controller that is a `ReplicaSet`, a
