@@ -24,7 +24,7 @@ struct Hosted {
 }
 
 /// A table of rows and the tests that prove them.
-type Proofs = &'static [(u32, &'static str, rows::Proof)];
+type Proofs = &'static [rows::Row];
 
 /// The other rows of a specification whose tests are named, too: the file, the letter, the table.
 const ALSO_PROVEN: &[(&str, char, Proofs)] =
