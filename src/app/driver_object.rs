@@ -48,7 +48,7 @@ impl Found {
     fn hints(&self, role: &str) -> Vec<Fact> {
         let found = self.0.lock();
         let hints = found.get(role).into_iter().flatten().filter(|misfit| misfit.severity == Severity::Hint);
-        hints.map(|misfit| Fact { name: "CSIDriver object".to_owned(), value: misfit.text.to_owned() }).collect()
+        hints.map(|misfit| Fact::new("CSIDriver object", misfit.text)).collect()
     }
 }
 

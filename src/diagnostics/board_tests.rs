@@ -48,7 +48,7 @@ async fn a_report_asks_every_source_when_it_is_made() {
 #[tokio::test(start_paused = true)]
 async fn what_a_role_tells_of_itself_stands_beside_its_state_while_it_tells() {
     let board = board();
-    let fact = |value: &str| Fact { name: "last pass".to_owned(), value: value.to_owned() };
+    let fact = |value: &str| Fact::new("last pass", value);
     let told = board.facts("attacher", move || vec![fact("a minute ago")]);
     board.facts("nobody", move || vec![fact("never")]).forever();
     board.role(|| demo().roles[0].clone()).forever();

@@ -205,6 +205,13 @@ pub struct Fact {
     pub value: String,
 }
 
+impl Fact {
+    /// One fact.
+    pub fn new(name: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { name: name.into(), value: value.into() }
+    }
+}
+
 #[cfg(test)]
 impl RoleReport {
     /// One that serves, without a Lease and without facts.

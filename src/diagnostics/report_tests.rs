@@ -96,7 +96,7 @@ pub(in crate::diagnostics) fn demo() -> StatusReport {
                 last_error: text(
                     "cannot update lease \"external-attacher-leader-demo-csi-example-com\": no answer within 10s",
                 ),
-                facts: vec![Fact { name: "a fact".to_owned(), value: "that no role tells yet".to_owned() }],
+                facts: vec![Fact::new("a fact", "that no role tells yet")],
                 ..RoleReport::serving("reconciler", RoleScope::Cluster)
             },
         ],

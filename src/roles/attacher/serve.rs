@@ -7,14 +7,12 @@ use futures::future::BoxFuture;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
-use crate::cluster::PersistentVolume;
 use crate::election::Term;
 use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
-use crate::roles::kit::unknown_values::of_served_volume;
+use crate::roles::kit::unknown_values::of_served_volumes;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
-use crate::telemetry::show_count;
 
 use super::attachment::Direction;
 use super::config::AttacherSection;
@@ -63,14 +61,7 @@ impl Attacher {
         controllers.drive(&queues.volumes, "Volumes to look after", subject, Volumes::of(&cx));
         queues.follow(&cx, &mut controllers);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);
-        controllers.on_store(&cx.stores.volumes, {
-            let driver = role.driver.name.clone();
-            unknown.of(
-                move |volume: &PersistentVolume| {
-                    if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
-                },
-            )
-        });
+        controllers.on_store(&cx.stores.volumes, unknown.of(of_served_volumes(role.driver.name.clone())));
         controllers.resync(self.section.resync, (queues.clone(), Arc::clone(&cx)), |(queues, cx)| async move {
             queues.look_at_all(&cx).await;
         });
@@ -106,17 +97,13 @@ impl Attacher {
             telling: TellingRules { error_codes: self.section.error_codes, events: self.section.events },
             longest_pause: self.section.retry.max,
         };
-        let (meter, driver) = (role.meter.clone(), role.driver.name.clone());
-        let failing = move |operation: &'static str, count: usize| {
-            let labels = [("driver_name", driver.as_str()), ("operation", operation)];
-            show_count(&meter.gauge(&metrics::OPERATION_FAILING, &labels), count);
-        };
+        let directions = [Direction::Attach, Direction::Detach].map(Direction::label);
         let scope = TermScope::with_timeout(role, term, self.section.timeout).with_events(self.section.events);
         Context {
             scope: Arc::new(scope),
             rules: Arc::new(rules),
             stores: self.caches.during_term(),
-            memory: Memory::counting(&[Direction::Attach, Direction::Detach].map(Direction::label), failing),
+            memory: Memory::shown(role, &metrics::OPERATION_FAILING, "operation", &directions),
         }
     }
 }

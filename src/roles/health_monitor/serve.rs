@@ -220,24 +220,25 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
 
 /// The role's part of the status page.
 fn show(role: &RoleContext, cx: &Arc<Context>, nodes: Option<Arc<NodeWatch>>, controllers: &mut Controllers) {
-    let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
     let facts = {
         let cx = Arc::clone(cx);
         move || {
             let source = match cx.source() {
-                Ok(source) => fact("source", source.method().to_owned()),
-                Err(why) => fact("idle", why.to_string()),
+                Ok(source) => Fact::new("source", source.method()),
+                Err(why) => Fact::new("idle", why.to_string()),
             };
             let abnormal = cx.memory.collect(|memory| memory.abnormal).len();
-            let last =
-                cx.last_round().map(|(ago, took)| fact("last round", format!("{} ago, took {}", Age(ago), Age(took))));
+            let last = cx
+                .last_round()
+                .map(|(ago, took)| Fact::new("last round", format!("{} ago, took {}", Age(ago), Age(took))));
             let nodes = nodes.as_ref().map(|nodes| match nodes.unknown() {
-                Some(why) => fact("failed nodes", format!("not known: {why}")),
-                None => fact("failed nodes", nodes.failed().to_string()),
+                Some(why) => Fact::new("failed nodes", format!("not known: {why}")),
+                None => Fact::new("failed nodes", nodes.failed().to_string()),
             });
             let unread = cx.unread().into_iter();
-            let unread = unread.map(|(subject, error)| fact("cannot read older Events", format!("{subject}: {error}")));
-            let facts = [source, fact("not healthy", format!("{abnormal} volumes"))];
+            let unread =
+                unread.map(|(subject, error)| Fact::new("cannot read older Events", format!("{subject}: {error}")));
+            let facts = [source, Fact::new("not healthy", format!("{abnormal} volumes"))];
             facts.into_iter().chain(last).chain(nodes).chain(unread).collect::<Vec<_>>()
         }
     };

@@ -8,6 +8,10 @@ use std::fmt;
 
 use parking_lot::Mutex;
 
+use crate::roles::role::RoleContext;
+use crate::telemetry::names::Metric;
+use crate::telemetry::show_count;
+
 /// What objects are found by, besides their uids: a relation, and the name of what they have it to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(pub &'static str, pub String);
@@ -54,6 +58,14 @@ impl<M: Remembered> Default for Memory<M> {
 }
 
 impl<M: Remembered> Memory<M> {
+    /// A gauge of the driver shows the number of objects of each group, under `label`.
+    pub fn shown(role: &RoleContext, metric: &'static Metric, label: &'static str, groups: &[&'static str]) -> Self {
+        let (meter, driver) = (role.meter.clone(), role.driver.name.clone());
+        Self::counting(groups, move |group, count| {
+            show_count(&meter.gauge(metric, &[("driver_name", &driver), (label, group)]), count);
+        })
+    }
+
     /// `show` gets the number of objects of each group: now, after each change, and when the term ends, none.
     pub fn counting(groups: &[&'static str], show: impl Fn(&'static str, usize) + Send + 'static) -> Self {
         let counts: BTreeMap<_, _> = groups.iter().map(|group| (*group, 0)).collect();

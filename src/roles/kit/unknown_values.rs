@@ -55,8 +55,12 @@ pub fn of_volume_mode(mode: Option<&str>) -> Option<UnknownValue> {
     UnknownValue::find("spec.volumeMode", mode, VOLUME_MODES, "the volume counts as a file system")
 }
 
-/// Unknown values of a volume that is to be attached or changed.
-pub fn of_served_volume(volume: &PersistentVolume) -> Vec<UnknownValue> {
+/// Unknown values of the volumes of a driver, which are to be attached or changed.
+pub fn of_served_volumes(driver: String) -> impl Fn(&PersistentVolume) -> Vec<UnknownValue> + Send + Sync + 'static {
+    move |volume| if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
+}
+
+fn of_served_volume(volume: &PersistentVolume) -> Vec<UnknownValue> {
     let follows = "ignored beside a known mode; without one the volume is refused";
     let mode = |mode| UnknownValue::find("spec.accessModes", Some(mode), ACCESS_MODES, follows);
     let modes = volume.spec.access_modes.iter().filter_map(|it| mode(it.as_str()));

@@ -154,15 +154,14 @@ fn shown(cx: &LocalContext, checks: Checks, address: SocketAddr) -> [crate::diag
         Some(format!("at the last check, {} ago: {}", Age(age), finding.body()))
     });
     let facts = cx.board.facts(NAME, move || {
-        let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
         let last = checks.last();
         let driver = match &last {
             None => "not asked yet",
             Some((finding, _)) if finding.is_healthy() => "healthy",
             Some(_) => "not healthy",
         };
-        let mut facts = vec![fact("listening on", address.to_string()), fact("driver", driver.to_owned())];
-        facts.extend(last.map(|(_, age)| fact("last check", format!("{} ago", Age(age)))));
+        let mut facts = vec![Fact::new("listening on", address.to_string()), Fact::new("driver", driver)];
+        facts.extend(last.map(|(_, age)| Fact::new("last check", format!("{} ago", Age(age)))));
         facts
     });
     [facts, failure]

@@ -69,9 +69,8 @@ pub(super) async fn open(
         unreadable.set(1.0);
         let text = ErrorChain(&problem).to_string();
         error!(error = text, "cannot open the journal: no claim is provisioned until it can be read");
-        let _shown = role.board.facts(super::NAME, move || {
-            vec![Fact { name: "journal".to_owned(), value: format!("cannot be read: {text}") }]
-        });
+        let _shown =
+            role.board.facts(super::NAME, move || vec![Fact::new("journal", format!("cannot be read: {text}"))]);
         let wait = backoff.delay(failures, None, role.rng.fraction());
         term.unless_over(tokio::time::sleep(wait)).await.ok()?;
     }
@@ -94,7 +93,7 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
     if let Some(fault) = status.fault {
         value = format!("{value}; the last read or write failed: {fault}");
     }
-    vec![Fact { name: "journal".to_owned(), value }]
+    vec![Fact::new("journal", value)]
 }
 
 /// The status page's table of entries.

@@ -195,7 +195,7 @@ impl Provisioner {
         let claims = Arc::clone(&triggers.claims);
         controllers.show(role.board.facts(NAME, move || {
             let told = claims.topology.keys().told().filter(|_| claims.asking.topology);
-            told.map(|value| Fact { name: "topology".to_owned(), value }).into_iter().collect()
+            told.map(|value| Fact::new("topology", value)).into_iter().collect()
         }));
         if let Some(local) = triggers.shared.deployment.local() {
             let (local, clock) = (Arc::clone(local), role.clock);

@@ -26,18 +26,10 @@ pub fn of_volume(volume: &PersistentVolume, driver: &str, by_node: bool) -> Vec<
     if !is_ours(volume, driver) {
         return Vec::new();
     }
-    let phase = UnknownValue::find(
-        "status.phase",
-        volume.phase.as_deref(),
-        PHASES,
-        "the volume is kept, and its object is not changed",
-    );
-    let policy = UnknownValue::find(
-        "spec.persistentVolumeReclaimPolicy",
-        volume.spec.reclaim_policy.as_deref(),
-        RECLAIM_POLICIES,
-        "the volume is kept",
-    );
+    let kept = "the volume is kept, and its object is not changed";
+    let phase = UnknownValue::find("status.phase", volume.phase.as_deref(), PHASES, kept);
+    let (field, policy) = ("spec.persistentVolumeReclaimPolicy", volume.spec.reclaim_policy.as_deref());
+    let policy = UnknownValue::find(field, policy, RECLAIM_POLICIES, "the volume is kept");
     let terms = volume.spec.node_affinity.iter().filter(|_| by_node);
     let requirements = terms.flat_map(|term| term.match_expressions.iter().chain(&term.match_fields));
     let operators = requirements.filter_map(|requirement| {
@@ -52,18 +44,10 @@ pub fn of_class(class: &StorageClass, driver: &str) -> Vec<UnknownValue> {
     if csi_class(class, driver).is_err() {
         return Vec::new();
     }
-    let policy = UnknownValue::find(
-        "reclaimPolicy",
-        class.reclaim_policy.as_deref(),
-        &["Delete", "Retain"],
-        "copied to the PersistentVolume; a volume that no claim wants any more is stored and not deleted",
-    );
-    let mode = UnknownValue::find(
-        "volumeBindingMode",
-        class.volume_binding_mode.as_deref(),
-        BINDING_MODES,
-        "the volume is created at once",
-    );
+    let copied = "copied to the PersistentVolume; a volume that no claim wants any more is stored and not deleted";
+    let policy = UnknownValue::find("reclaimPolicy", class.reclaim_policy.as_deref(), &["Delete", "Retain"], copied);
+    let mode = class.volume_binding_mode.as_deref();
+    let mode = UnknownValue::find("volumeBindingMode", mode, BINDING_MODES, "the volume is created at once");
     policy.into_iter().chain(mode).collect()
 }
 

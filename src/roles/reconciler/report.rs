@@ -67,7 +67,7 @@ impl Findings {
     /// A line for each kind.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let kinds = [("orphaned volumes", &self.volumes), ("orphaned snapshots", &self.snapshots)];
-        kinds.map(|(name, orphans)| fact(name, summary(orphans))).into()
+        kinds.map(|(name, orphans)| Fact::new(name, summary(orphans))).into()
     }
 }
 
@@ -108,20 +108,16 @@ pub(super) struct Lists {
 pub(super) fn facts(lists: Lists, last: Option<&VolumeListing>, failing: &Failing, now: Instant) -> Vec<Fact> {
     let idle = (!lists.published).then(|| {
         let name = if lists.volumes || lists.snapshots { "drift" } else { "idle" };
-        fact(name, "the driver does not list where its volumes are published".to_owned())
+        Fact::new(name, "the driver does not list where its volumes are published")
     });
     let last = last.filter(|_| lists.published).map(|pass| {
         let took = Age(pass.finished.saturating_duration_since(pass.started));
         let ago = Age(now.saturating_duration_since(pass.finished));
-        fact("last pass", format!("{} volumes in {took}, {ago} ago", pass.volumes.len()))
+        Fact::new("last pass", format!("{} volumes in {took}, {ago} ago", pass.volumes.len()))
     });
     let failing = (failing.passes > 0)
-        .then(|| fact("failed passes since", format!("{}, the last one: {}", failing.passes, failing.error)));
+        .then(|| Fact::new("failed passes since", format!("{}, the last one: {}", failing.passes, failing.error)));
     [idle, last, failing].into_iter().flatten().collect()
-}
-
-fn fact(name: &str, value: String) -> Fact {
-    Fact { name: name.to_owned(), value }
 }
 
 /// The figures of a term's orphans. They are zero after it: another replica leads then, and shows its own.

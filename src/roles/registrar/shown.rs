@@ -72,17 +72,16 @@ impl Shown {
         let facts = self.clone();
         let facts = cx.board.facts(NAME, move || {
             let standing = facts.standing();
-            let fact = |name: &str, value: String| Fact { name: name.to_owned(), value };
             let age = |at: Instant| format!("{} ago", Age(clock.now().saturating_duration_since(at)));
-            let mut facts = vec![fact("registration", standing.state)];
-            facts.extend(standing.path.map(|path| fact("socket", path.display().to_string())));
-            facts.extend(standing.endpoint.map(|endpoint| fact("driver on the host", endpoint)));
-            facts.extend(standing.asked.map(|at| fact("kubelet asked", age(at))));
-            facts.extend(standing.verdict.map(|at| fact("kubelet's last word", age(at))));
-            facts.extend(standing.csi_node.map(|csi_node| fact("CSINode", csi_node)));
-            facts.extend(standing.health.map(|health| fact("health port", health)));
-            facts.push(fact("announcements", standing.announcements.to_string()));
-            facts.push(fact("refusals", standing.refusals.to_string()));
+            let mut facts = vec![Fact::new("registration", standing.state)];
+            facts.extend(standing.path.map(|path| Fact::new("socket", path.display().to_string())));
+            facts.extend(standing.endpoint.map(|endpoint| Fact::new("driver on the host", endpoint)));
+            facts.extend(standing.asked.map(|at| Fact::new("kubelet asked", age(at))));
+            facts.extend(standing.verdict.map(|at| Fact::new("kubelet's last word", age(at))));
+            facts.extend(standing.csi_node.map(|csi_node| Fact::new("CSINode", csi_node)));
+            facts.extend(standing.health.map(|health| Fact::new("health port", health)));
+            facts.push(Fact::new("announcements", standing.announcements.to_string()));
+            facts.push(Fact::new("refusals", standing.refusals.to_string()));
             facts
         });
         let ready = self.clone();

@@ -8,7 +8,7 @@ use crate::diagnostics::{Cell, Column, Table};
 use crate::process::error_chain;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::telling::Labels;
-use crate::roles::kit::{AttemptError, End, EventsMode, Run, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Run, Telling, TermScope};
 
 use super::context::Context;
 use super::error::{ChangeError, InvalidChange, LOAD_SECRET, RECORD_SIZE, Wait, is_refusal};
@@ -150,13 +150,12 @@ fn warning(first: &View, progress: &Progress, note: String) -> Vec<Telling> {
 
 /// An Event on the claim. One that is no news is written only with `events: all`.
 fn event(view: &View, (kind, reason): (EventKind, &'static str), note: String, is_news: bool) -> Vec<Telling> {
-    let is_due = match view.rules.section.events {
-        EventsMode::All => true,
-        EventsMode::Changes => is_news,
-        EventsMode::None => false,
-    };
     let on = EventTarget::of(view.claim.as_ref());
-    if is_due { vec![Telling::Event { on, kind, reason: reason.into(), note }] } else { Vec::new() }
+    if view.rules.section.events.is_due(is_news) {
+        vec![Telling::Event { on, kind, reason: reason.into(), note }]
+    } else {
+        Vec::new()
+    }
 }
 
 /// The text of csi-resizer for a volume that is in use.

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tonic::Code;
 use tracing::{debug, info, info_span};
 
-use crate::cluster::{Cache, Caches, ObjectName, PersistentVolume, PersistentVolumeClaim};
+use crate::cluster::{Cache, Caches, ObjectName, PersistentVolumeClaim};
 use crate::csi::{Capabilities, Client};
 use crate::diagnostics::Fact;
 use crate::election::Term;
@@ -16,10 +16,9 @@ use crate::process::ErrorChain;
 use crate::proto::node_service_capability::{self, rpc::Type as NodeRpc};
 use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::unknown_values::of_served_volume;
+use crate::roles::kit::unknown_values::of_served_volumes;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
 use crate::roles::role::{Role, RoleContext, RoleError};
-use crate::telemetry::show_count;
 
 use super::config::{PairCalls, ResizerSection};
 use super::context::{self, Context, HowVolumesGrow, Stores};
@@ -124,14 +123,7 @@ impl Resizer {
             modifies,
             pairs,
         };
-        let waiting = {
-            let (meter, driver) = (role.meter.clone(), driver.clone());
-            move |reason: &'static str, count: usize| {
-                let labels = [("driver_name", driver.as_str()), ("reason", reason)];
-                show_count(&meter.gauge(&metrics::CLAIMS_WAITING, &labels), count);
-            }
-        };
-        let memory = Arc::new(Memory::counting(&Reason::LABELS, waiting));
+        let memory = Arc::new(Memory::shown(role, &metrics::CLAIMS_WAITING, "reason", &Reason::LABELS));
         Context {
             scope: TermScope::with_timeout(role, term, section.timeout).with_events(section.events),
             rules: Arc::new(rules),
@@ -196,7 +188,6 @@ fn expands(answer: &NodeGetCapabilitiesResponse) -> bool {
 
 /// Tells of the values of claims and volumes that are not known. A claim belongs to our driver once its volume is seen.
 fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, controllers: &mut Controllers) {
-    let driver = &cx.scope.driver_name;
     let find = {
         let cx = Arc::clone(cx);
         move |claim: &PersistentVolumeClaim| of_claim(claim, cx.volume_of(claim).as_deref(), &cx.scope.driver_name)
@@ -212,11 +203,7 @@ fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, cont
             values.see(&*claim, find(&claim));
         }
     });
-    let driver = driver.clone();
-    let of_volume = move |volume: &PersistentVolume| {
-        if volume.served_by() == Some(driver.as_str()) { of_served_volume(volume) } else { Vec::new() }
-    };
-    controllers.on_store(&cx.stores.volumes, unknown.of(of_volume));
+    controllers.on_store(&cx.stores.volumes, unknown.of(of_served_volumes(cx.scope.driver_name.clone())));
 }
 
 /// The role's part of the status page.
@@ -241,8 +228,11 @@ fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
                 "on".to_owned()
             };
             let paired = if cx.rules.pairs { "sent together" } else { "one after the other" };
-            let fact = |name: &str, value: &str| Fact { name: name.to_owned(), value: value.to_owned() };
-            vec![fact("expansion", expansion), fact("modification", &modification), fact("calls of one claim", paired)]
+            vec![
+                Fact::new("expansion", expansion),
+                Fact::new("modification", modification),
+                Fact::new("calls of one claim", paired),
+            ]
         }
     };
     controllers.show(role.board.facts(NAME, facts));

@@ -28,24 +28,14 @@ pub fn of_claim(claim: &PersistentVolumeClaim, volume: Option<&PersistentVolume>
         return Vec::new();
     }
     let status = status(claim);
-    let phase = UnknownValue::find(
-        "status.phase",
-        claim.status.phase.as_deref(),
-        PHASES,
-        "not bound: the volume is not changed until the phase is Bound",
-    );
-    let resize = UnknownValue::find(
-        "status.allocatedResourceStatuses.storage",
-        status.allocated_status.as_deref(),
-        RESIZE_STATES,
-        "as no state: a larger request begins the expansion anew",
-    );
-    let modify = UnknownValue::find(
-        "status.modifyVolumeStatus.status",
-        status.modify.as_ref().map(|modify| modify.status.as_str()),
-        MODIFY_STATES,
-        "the modification begins anew, or its condition goes if the claim names no class",
-    );
+    let unbound = "not bound: the volume is not changed until the phase is Bound";
+    let phase = UnknownValue::find("status.phase", claim.status.phase.as_deref(), PHASES, unbound);
+    let (field, state) = ("status.allocatedResourceStatuses.storage", status.allocated_status.as_deref());
+    let anew = "as no state: a larger request begins the expansion anew";
+    let resize = UnknownValue::find(field, state, RESIZE_STATES, anew);
+    let (field, state) = ("status.modifyVolumeStatus.status", status.modify.as_ref().map(|it| it.status.as_str()));
+    let anew = "the modification begins anew, or its condition goes if the claim names no class";
+    let modify = UnknownValue::find(field, state, MODIFY_STATES, anew);
     let conditions = status.conditions.iter().filter_map(|condition| {
         let follows = "the condition does not hold";
         UnknownValue::find("status.conditions.status", Some(condition.status.as_str()), CONDITION_STATES, follows)

@@ -142,7 +142,7 @@ impl Snapshotter {
                     says.to_owned()
                 }),
             };
-            vec![fact("groups of snapshots", &says)]
+            vec![Fact::new("groups of snapshots", says)]
         }
     }
 }
@@ -166,10 +166,6 @@ fn serve_groups(
         });
         controllers.serve().await
     }
-}
-
-fn fact(name: &str, value: &str) -> Fact {
-    Fact { name: name.to_owned(), value: value.to_owned() }
 }
 
 /// The role on the status page.
@@ -200,9 +196,9 @@ fn show(
             };
             let unanswered = cx.memory.collect(|memory| memory.unanswered.as_ref().map(drop)).len();
             vec![
-                fact("snapshots", &snapshots),
-                fact("snapshots that were there before", readiness),
-                fact("calls without a final answer", &unanswered.to_string()),
+                Fact::new("snapshots", snapshots),
+                Fact::new("snapshots that were there before", readiness),
+                Fact::new("calls without a final answer", unanswered.to_string()),
             ]
         }
     };

@@ -58,12 +58,8 @@ pub fn rules(section: &CapacitySection) -> Vec<Rule> {
     if !section.enabled {
         return Vec::new();
     }
-    let objects = Rule::namespaced(
-        "storage.k8s.io",
-        "csistoragecapacities",
-        &["get", "create", "patch", "delete"],
-        "publish capacity for the scheduler",
-    );
+    let (verbs, why) = (&["get", "create", "patch", "delete"], "publish capacity for the scheduler");
+    let objects = Rule::namespaced("storage.k8s.io", "csistoragecapacities", verbs, why);
     let read = |group, resource| Rule::namespaced(group, resource, &["get"], "find the owner of the capacity objects");
     let pods = (section.owner_level >= 0).then(|| read("", "pods"));
     let workloads = owner::WORKLOADS.into_iter().filter(|_| section.owner_level >= 2).map(|it| read("apps", it));

@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 use crate::cluster::{EventKind, EventTarget};
 use crate::roles::kit::report::{gist, log_failure};
 use crate::roles::kit::telling::Labels;
-use crate::roles::kit::{AttemptError, End, EventsMode, Run, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Run, Telling, TermScope};
 use crate::roles::snapshotter::content::policy::{Answer, Failure, Kept, Left, Observed, Progress, Warning};
 use crate::roles::snapshotter::content::record::{Content, ContentError, InvalidSnapshot, Operation, facts, request};
 use crate::roles::snapshotter::metrics;
@@ -119,11 +119,7 @@ fn warning_events<K: Content>(
     is_news: bool,
 ) -> Vec<Telling> {
     let Warning { reason, note } = warning;
-    let is_due = match view.section.events {
-        EventsMode::All => true,
-        EventsMode::Changes => is_news,
-        EventsMode::None => false,
-    };
+    let is_due = view.section.events.is_due(is_news);
     let event = |on: &EventTarget| Telling::Event {
         on: on.clone(),
         kind: EventKind::Warning,
