@@ -10,7 +10,7 @@ use csi_control_plane::sandbox::api::Committed;
 use csi_control_plane::sandbox::api::audit::Entry;
 use csi_control_plane::sandbox::api::faults::{Action as ApiAction, FaultId, Matching, WatchEnd};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
-use csi_control_plane::sandbox::driver::{Call, Method, Profile};
+use csi_control_plane::sandbox::driver::{Call, Method, Profile, Violation};
 use csi_control_plane::sandbox::network::{Cut, Network};
 use csi_control_plane::sandbox::testbed::{API_HOST, DRIVER_HOST, Daemon, TestBed, Transport};
 use k8s_openapi::jiff::Timestamp;
@@ -60,6 +60,22 @@ impl<U> Stage<U> {
     /// Whether a daemon does not run.
     pub(crate) fn is_away(&self, daemon: usize) -> bool {
         self.daemons[daemon].as_ref().is_none_or(Daemon::has_ended)
+    }
+
+    /// Starts the daemons that do not run, each by its name and its configuration.
+    pub(crate) async fn start_all(&mut self, of: impl Fn(usize) -> (&'static str, String)) {
+        for daemon in 0..self.daemons.len() {
+            if self.is_away(daemon) {
+                let (name, config) = of(daemon);
+                self.daemons[daemon] = Some(self.testbed.start(name, &config).await.unwrap());
+            }
+        }
+    }
+
+    /// Where the driver has panicked.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        let violations = self.testbed.driver.violations().into_iter();
+        violations.filter(|it| matches!(it, Violation::Panic(_))).map(|it| it.to_string()).collect()
     }
 
     pub(crate) fn seconds(&mut self, from: f64, to: f64) -> Duration {
@@ -179,6 +195,20 @@ impl<U> Stage<U> {
         sleep(lasts).await;
         (audit.entries(), self.testbed.driver.calls().split_off(calls))
     }
+}
+
+/// Who makes a call.
+pub(crate) fn caller(network: &Network, call: &Call) -> String {
+    let number = usize::try_from(call.connection).unwrap_or_default();
+    network.accepted_from(DRIVER_HOST, number).unwrap_or_default()
+}
+
+/// What a daemon has asked of the API when nothing has changed. Lists, watches and what is about `left_out` do not count.
+pub(crate) fn unasked(requests: &[Entry], left_out: &[&str]) -> Vec<String> {
+    let of_daemons = requests.iter().filter(|it| DAEMONS.contains(&it.user.as_str()));
+    let counts = |it: &&Entry| !matches!(it.verb, "list" | "watch") && !left_out.contains(&it.resource);
+    let told = |it: &Entry| format!("{} {} {}, and nothing has changed", it.verb, it.resource, it.name);
+    of_daemons.filter(counts).map(told).collect()
 }
 
 /// A call that runs, and is about nothing yet.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use csi_control_plane::process::Clock;
-use csi_control_plane::sandbox::driver::{Profile, Violation};
+use csi_control_plane::sandbox::driver::Profile;
 use csi_control_plane::sandbox::testbed::{API_HOST, TestBed};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -21,7 +21,7 @@ use super::objects::{
     ALL, ATTACHMENTS, CLAIMS, Cluster, NODE_COUNT, NODES, PODS, claim_object, drivers, node, node_name,
 };
 use crate::logs::{self, Listen};
-use crate::stage::{Commit, Stage};
+use crate::stage::{Commit, Stage, unasked};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, finalizers, is_deleting};
 
@@ -170,15 +170,12 @@ impl Play {
     }
 
     pub(super) async fn start_all(&mut self) {
-        let count = self.stage.daemons.len();
-        for (index, own) in DAEMONS.into_iter().enumerate().take(count) {
-            if self.stage.is_away(index) {
-                let sound = self.setting.config();
-                let config = self.mutant.map_or_else(|| sound.clone(), |mutant| mutant.of_config(&sound, index));
-                let name = self.mutant.map_or(own, |mutant| mutant.host(index));
-                self.stage.daemons[index] = Some(self.stage.testbed.start(name, &config).await.unwrap());
-            }
-        }
+        let (sound, mutant) = (self.setting.config(), self.mutant);
+        let of = |daemon: usize| match mutant {
+            Some(mutant) => (mutant.host(daemon), mutant.of_config(&sound, daemon)),
+            None => (DAEMONS[daemon], sound.clone()),
+        };
+        self.stage.start_all(of).await;
     }
 
     pub(super) fn checks(&self) -> MutexGuard<'_, Checks> {
@@ -239,9 +236,7 @@ impl Play {
     fn report(&self, mut broken: Vec<(Rule, String)>) -> Report {
         let checks = self.checks();
         broken.extend(checks.broken.clone());
-        let own = |it: &Violation| matches!(it, Violation::Panic(_));
-        let panics = self.stage.testbed.driver.violations().into_iter().filter(own);
-        broken.extend(panics.map(|it| (Rule::Own, it.to_string())));
+        broken.extend(self.stage.panics().into_iter().map(|panic| (Rule::Own, panic)));
         // Things without end at one moment.
         broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::End, line)));
         Report { broken, counts: checks.counts }
@@ -305,11 +300,8 @@ impl Play {
     async fn stay_quiet(&mut self) {
         self.pass(QUIET).await;
         let (requests, _) = self.stage.watch(Duration::ZERO, QUIET).await;
-        for entry in requests.iter().filter(|it| DAEMONS.contains(&it.user.as_str())) {
-            if !matches!(entry.verb, "list" | "watch") && !["leases", "events"].contains(&entry.resource) {
-                let what = format!("{} {} {}, and nothing has changed", entry.verb, entry.resource, entry.name);
-                self.checks().violate(Rule::End, what);
-            }
+        for what in unasked(&requests, &["leases", "events"]) {
+            self.checks().violate(Rule::End, what);
         }
     }
 }

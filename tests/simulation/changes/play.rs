@@ -7,9 +7,9 @@ use csi_control_plane::process::Clock;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::proto::plugin_capability::volume_expansion;
 use csi_control_plane::sandbox::api::PatchBody;
-use csi_control_plane::sandbox::driver::{Profile, Violation};
+use csi_control_plane::sandbox::driver::Profile;
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{DRIVER_HOST, TestBed};
+use csi_control_plane::sandbox::testbed::TestBed;
 use k8s_openapi::jiff::SignedDuration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -25,7 +25,7 @@ use super::objects::{
 };
 use crate::invariants::Invariant;
 use crate::logs::{self, Listen};
-use crate::stage::{Commit, Stage};
+use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, text};
 
@@ -268,10 +268,7 @@ impl Play {
         }
         let checks = self.checks();
         broken.extend(checks.broken.clone());
-        let own = |it: &Violation| matches!(it, Violation::Panic(_));
-        broken.extend(
-            self.stage.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I1, it.to_string())),
-        );
+        broken.extend(self.stage.panics().into_iter().map(|panic| (Rule::I1, panic)));
         let of_trace = |invariant| if invariant == Invariant::I10 { Rule::I12 } else { Rule::I14 };
         broken.extend(self.trace.violations().into_iter().map(|(invariant, line)| (of_trace(invariant), line)));
         for daemon in self.stage.daemons.iter().flatten() {
@@ -316,8 +313,7 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
     let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());
     testbed.driver.on_call(move |call, state| {
-        let number = usize::try_from(call.connection).unwrap_or_default();
-        let caller = network.accepted_from(DRIVER_HOST, number).unwrap_or_default();
+        let caller = caller(&network, call);
         if let Some(volume) = &call.volume {
             let (id, method, label) = (call.id, call.method, call.outcome.label());
             let size = call.expand.as_ref().and_then(|it| it.capacity_range.as_ref()).map(|range| range.required_bytes);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use csi_control_plane::process::Clock;
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
 use csi_control_plane::sandbox::api::PatchBody;
-use csi_control_plane::sandbox::driver::{Method, Profile, Violation};
+use csi_control_plane::sandbox::driver::{Method, Profile};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{DRIVER_HOST, TestBed};
+use csi_control_plane::sandbox::testbed::TestBed;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use super::invariants::Rule;
 use super::mutants::Mutant;
 use super::objects::{CLAIMS, HANDLES, ILLNESSES, VOLUMES, claim, claim_name, kind, names, volume, volume_name};
 use crate::logs::{self, Listen};
-use crate::stage::{Commit, Stage};
+use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER};
 
@@ -218,15 +218,12 @@ impl Play {
     }
 
     pub(super) async fn start_all(&mut self) {
-        let count = self.stage.daemons.len();
-        for (index, own) in DAEMONS.into_iter().enumerate().take(count) {
-            if self.stage.is_away(index) {
-                let sound = self.setting.config();
-                let config = self.mutant.map_or_else(|| sound.clone(), |mutant| mutant.of_config(&sound, index));
-                let name = self.mutant.map_or(own, |mutant| mutant.host(index));
-                self.stage.daemons[index] = Some(self.stage.testbed.start(name, &config).await.unwrap());
-            }
-        }
+        let (sound, mutant) = (self.setting.config(), self.mutant);
+        let of = |daemon: usize| match mutant {
+            Some(mutant) => (mutant.host(daemon), mutant.of_config(&sound, daemon)),
+            None => (DAEMONS[daemon], sound.clone()),
+        };
+        self.stage.start_all(of).await;
     }
 
     pub(super) fn checks(&self) -> MutexGuard<'_, Checks> {
@@ -269,10 +266,7 @@ impl Play {
     fn report(&self, mut broken: Vec<(Rule, String)>) -> Report {
         let checks = self.checks();
         broken.extend(checks.broken.clone());
-        let own = |it: &Violation| matches!(it, Violation::Panic(_));
-        broken.extend(
-            self.stage.testbed.driver.violations().into_iter().filter(own).map(|it| (Rule::I2, it.to_string())),
-        );
+        broken.extend(self.stage.panics().into_iter().map(|panic| (Rule::I2, panic)));
         // Things without end at one moment.
         broken.extend(self.trace.violations().into_iter().map(|(_, line)| (Rule::I4, line)));
         let [ill, well] = checks.written;
@@ -327,8 +321,7 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
     let (by_call, by_commit) = (Arc::clone(checks), Arc::clone(checks));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());
     testbed.driver.on_call(move |call, _| {
-        let number = usize::try_from(call.connection).unwrap_or_default();
-        let caller = network.accepted_from(DRIVER_HOST, number).unwrap_or_default();
+        let caller = caller(&network, call);
         let (id, method, label) = (call.id, call.method, call.outcome.label());
         of_calls.note(
             &caller,

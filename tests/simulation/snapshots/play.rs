@@ -10,7 +10,7 @@ use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::pure::resources::{self, Resource};
 use csi_control_plane::sandbox::driver::{Profile, Violation};
 use csi_control_plane::sandbox::network::Network;
-use csi_control_plane::sandbox::testbed::{DRIVER_HOST, TestBed};
+use csi_control_plane::sandbox::testbed::TestBed;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use super::groups_happening::{group_class, labels_of};
 use super::happening::Own;
 use super::invariants::Rule;
 use crate::logs::{self, Listen};
-use crate::stage::{Commit, Stage};
+use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, secret_name, text};
 
@@ -223,19 +223,10 @@ impl Play {
         content
     }
 
-    pub(super) async fn start(&mut self, index: usize) {
-        // A successor whose configuration makes other names (L6).
-        let config = format!("{COMMON_CONFIG}{}", SETTINGS.replace("PREFIX", ["snapshot", "snap"][index]));
-        let daemon = self.stage.testbed.start(DAEMONS[index], &config).await.unwrap();
-        self.stage.daemons[index] = Some(daemon);
-    }
-
     pub(super) async fn start_all(&mut self) {
-        for index in 0..self.stage.daemons.len() {
-            if self.stage.is_away(index) {
-                self.start(index).await;
-            }
-        }
+        // A successor whose configuration makes other names (L6).
+        let config = |prefix| format!("{COMMON_CONFIG}{}", SETTINGS.replace("PREFIX", prefix));
+        self.stage.start_all(|daemon| (DAEMONS[daemon], config(["snapshot", "snap"][daemon]))).await;
     }
 
     pub(super) fn checks(&self) -> MutexGuard<'_, Checks> {
@@ -354,8 +345,7 @@ fn listen_to(
     let (groups_by_call, groups_by_commit) = (Arc::clone(groups), Arc::clone(groups));
     let (network, of_calls, of_commits) = (network.clone(), trace.clone(), trace.clone());
     testbed.driver.on_call(move |call, state| {
-        let number = usize::try_from(call.connection).unwrap_or_default();
-        let caller = network.accepted_from(DRIVER_HOST, number).unwrap_or_default();
+        let caller = caller(&network, call);
         let asked = call.snapshot.clone().unwrap_or_default();
         let listed = call.list.as_ref().map(|list| list.snapshot_id.clone());
         let is_it = |id: &str, name: &str| id == asked || name == asked || listed.as_deref() == Some(id);
