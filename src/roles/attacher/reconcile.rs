@@ -1,4 +1,4 @@
-//! The reconciler of attachments. The policy is [`policy`](super::policy), each step's request or call is in [`perform`].
+//! The reconciler of attachments. The policy is [`policy`](super::policy), each step's request or call is in [`perform`](super::perform).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Tellin
 use super::context::{Context, Objects};
 use super::error::{AttachError, InvalidAttachment};
 use super::failure::Failure;
-use super::perform::{Stop, Verbs, perform};
+use super::perform::{Act, Stop, Verbs};
 use super::policy::{Step, next_step};
 use super::progress::{self, Answer, Listed, Progress, Wanted};
 use super::report;
@@ -86,7 +86,7 @@ impl Reconcile for Attachments {
     }
 
     async fn perform(&self, step: Step, view: &Objects, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
-        perform(&self.0.stores, step, view, progress, io).await
+        Act { cx: &self.0, seen: view, progress, io }.perform(step).await
     }
 
     fn apply(memory: &mut progress::Memory, progress: &mut Progress, answer: Answer) {

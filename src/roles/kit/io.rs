@@ -94,6 +94,15 @@ pub struct Io<'a, K: Key> {
     is_used: std::sync::atomic::AtomicBool,
 }
 
+/// What the steps of a role work with: what the term shares, what is seen, what the attempt has done so far, and the verbs.
+#[derive(Debug)]
+pub(crate) struct Act<'a, 'io, C, V, P, K: Key> {
+    pub(crate) cx: &'a C,
+    pub(crate) seen: &'a V,
+    pub(crate) progress: &'a P,
+    pub(crate) io: &'a Io<'io, K>,
+}
+
 impl<'a, K: Key> Io<'a, K> {
     pub(super) fn of(shared: &'a Shared<'a, K>) -> Self {
         Self {

@@ -6,6 +6,7 @@
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
 //! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, record, create,
 //!               write, delete, call
+//! Act           what a role's steps work with: what the term shares, what is seen, the attempt's progress, and Io
 //! Store         a kind's cache, with what the API has confirmed of it during the term
 //! Memory        what a term remembers of each object: all of it can be lost
 //! Telling       what people and metrics are told, as values
@@ -109,6 +110,7 @@ pub use controllers::{Controllers, with};
 pub use drive::{Admit, End, Reconcile, Run, Start};
 pub use events::EventsMode;
 pub use failure::{AttemptError, NoReason, Op, OpError, Reason, Stop};
+pub(crate) use io::Act;
 pub use io::{Confirmed, Io, Part, Written};
 pub use keyed_lock::KeyedLock;
 pub use locks::HeldLocks;

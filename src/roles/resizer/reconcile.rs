@@ -1,5 +1,5 @@
 //! The reconciler of changes: the size and the class of a claim, each with a key, a memory and a back-off of its own, so neither
-//! delays the other. The policy is [`policy`](super::policy), each step's request or call is in [`perform`].
+//! delays the other. The policy is [`policy`](super::policy), each step's request or call is in [`perform`](super::perform).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Tellin
 use super::context::Context;
 use super::error::{ChangeError, InvalidChange, Wait};
 use super::job::WorkKey;
-use super::perform::{Stop, Verbs, perform};
+use super::perform::{Act, Stop, Verbs};
 use super::policy::next_step;
 use super::progress::{self, Answer, Progress};
 use super::report;
@@ -83,7 +83,7 @@ impl Reconcile for Changes {
     }
 
     async fn perform(&self, step: Step, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
-        perform(&self.0, step, view, progress, io).await
+        Act { cx: &self.0, seen: view, progress, io }.perform(step).await
     }
 
     fn tell_step(view: &View, _: &Progress, answer: &Answer) -> Vec<Telling> {

@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 use crate::cluster::patch::{self, MetaChange};
 use crate::cluster::{ApiErrorKind, History, ObjectName, PersistentVolume};
-use crate::roles::kit::{self, Confirmed, Io, Part, Written};
+use crate::roles::kit::{self, Confirmed, Part, Written};
 use crate::roles::provisioner::names;
 use crate::roles::provisioner::parameters::secrets::SecretReference;
 
@@ -32,13 +32,7 @@ use crate::roles::provisioner::finality::Finality;
 const BURST: usize = 36;
 
 /// What a step works with.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Act<'a, 'io> {
-    pub(super) cx: &'a ClaimsContext,
-    pub(super) seen: &'a Seen,
-    pub(super) progress: &'a Progress,
-    pub(super) io: &'a Io<'io, ClaimKey>,
-}
+pub(super) type Act<'a, 'io> = kit::Act<'a, 'io, ClaimsContext, Seen, Progress, ClaimKey>;
 
 impl<'a> Act<'a, '_> {
     pub(super) fn look(&self) -> Look<'a> {

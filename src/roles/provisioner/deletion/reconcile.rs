@@ -1,4 +1,4 @@
-//! The reconciler of volumes. The policy is [`policy`](super::policy), each step's request or call is in [`perform`].
+//! The reconciler of volumes. The policy is [`policy`](super::policy), each step's request or call is in [`perform`](super::perform).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError
 
 use super::context::DeletionContext;
 use super::error::DeleteReason;
-use super::perform::{Stop, Verbs, perform};
+use super::perform::{Act, Stop, Verbs};
 use super::policy::{Keeper, Past, Step, View, handle_of, next_step};
 use super::progress::{self, Answer, Progress};
 use super::report;
@@ -104,7 +104,7 @@ impl Reconcile for Deletions {
     }
 
     async fn perform(&self, step: Step, view: &View, progress: &Progress, io: &Verbs<'_>) -> Result<Answer, Stop> {
-        perform(&self.0, step, view, progress, io).await
+        Act { cx: &self.0, seen: view, progress, io }.perform(step).await
     }
 
     fn apply(memory: &mut progress::Memory, progress: &mut Progress, answer: Answer) {

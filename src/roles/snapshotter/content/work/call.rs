@@ -12,7 +12,7 @@ use crate::cluster::ObjectName;
 use crate::csi::{Client, RpcError};
 use crate::process::{Clock, ErrorChain};
 use crate::queue::Backoff;
-use crate::roles::kit::{AttemptError, Io, Part, Secret};
+use crate::roles::kit::{self, AttemptError, Part, Secret};
 use crate::roles::snapshotter::content::policy::{
     Answer, Doomed, Failed, Failure, LookUp, NotTaken, Observed, Progress, Rules, Warning,
 };
@@ -82,13 +82,7 @@ pub trait Driven: LookUp {
 }
 
 /// What the steps of an attempt work with.
-#[derive(Debug)]
-pub(super) struct Act<'a, 'io, K: Driven> {
-    pub(super) cx: &'a Context<K>,
-    pub(super) seen: &'a Observed<K>,
-    pub(super) progress: &'a Progress,
-    pub(super) io: &'a Io<'io, ContentKey>,
-}
+pub(super) type Act<'a, 'io, K> = kit::Act<'a, 'io, Context<K>, Observed<K>, Progress, ContentKey>;
 
 impl<K: Driven> Act<'_, '_, K> {
     /// The content.
