@@ -17,7 +17,6 @@ use crate::roles::kit::{Controllers, Memory, Wake, look_at_each, with};
 
 use super::claim::ClaimKey;
 use super::claims::context::ClaimsContext;
-use super::claims::decide::waits_for_consumer;
 use super::claims::entry::Entry;
 use super::claims::memory::{ClaimMemory, Dependency, freed, take};
 use super::claims::phase::Phase;
@@ -364,7 +363,7 @@ impl Triggers {
         let claim = self.shared.caches.claims.get(&key.name);
         let Some(claim) = claim.filter(|it| *it.metadata.uid == *key.uid) else { return item.age };
         let class = self.shared.class(claim.class_name());
-        let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| waits_for_consumer(&class));
+        let waits_for_us = claim.spec.volume_name.is_none() && !class.is_some_and(|class| class.waits_for_consumer());
         let created = claim.metadata.creation_timestamp.filter(|_| waits_for_us);
         let age = created.and_then(|created| {
             Duration::try_from(self.shared.scope.clock.wall().duration_since(created.timestamp())).ok()

@@ -17,7 +17,7 @@ use crate::roles::kit::{
 };
 use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::context::ClaimsContext;
-use crate::roles::provisioner::claims::decide::{ignored, waits_for_consumer};
+use crate::roles::provisioner::claims::decide::ignored;
 use crate::roles::provisioner::claims::memory::ClaimMemory;
 use crate::roles::provisioner::claims::observe::{Look, begin};
 use crate::roles::provisioner::claims::progress::Progress as AttemptSoFar;
@@ -80,7 +80,7 @@ impl Reconcile for NodeAdmission {
             race: local.races.read(&key.uid, Clone::clone),
             // If the class is missing, the daemon of the claim's node reports it. For a claim without a node, Kubernetes
             // itself does.
-            immediate: class.is_some_and(|class| !waits_for_consumer(class)),
+            immediate: class.is_some_and(|class| !class.waits_for_consumer()),
             competes: local.competes(),
             in_reach: class.is_some_and(|class| self.is_in_reach(&seen.claim, class)),
             now: local.since(cx.shared.scope.clock.now()),

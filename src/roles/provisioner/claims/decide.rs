@@ -22,8 +22,6 @@
 //! [`policy`](super::policy) has the steps of one attempt around these. Each is one request to the API or one call of the driver, and
 //! nothing else: a crash between any two of them is a case that the tests can list.
 
-use crate::cluster::StorageClass;
-
 use super::error::InvalidClaim;
 use super::evidence::{Judgement, judge};
 use super::phase::{Made, Phase};
@@ -298,15 +296,10 @@ pub fn ignored(view: &View<'_>) -> Option<Ignored> {
     if !is_served(class, &view.rules.driver) {
         return Some(Ignored::ForeignClass);
     }
-    if waits_for_consumer(class) && claim.selected_node.is_none() {
+    if class.waits_for_consumer() && claim.selected_node.is_none() {
         return Some(Ignored::NoNode);
     }
     matches!(view.source, Ok(SourceStatus::Populator(_))).then_some(Ignored::Populator)
-}
-
-/// Whether volumes of the class are created only after the scheduler has selected a node.
-pub fn waits_for_consumer(class: &StorageClass) -> bool {
-    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
 /// What happens to a volume that no PersistentVolume names.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::StorageClass;
 use crate::roles::provisioner::claims::error::InvalidClaim;
 use crate::roles::provisioner::claims::error::{AttemptError, ClaimReason};
 use crate::roles::provisioner::claims::phase::{Asker, Made, Plan, Unusable};
