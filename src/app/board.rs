@@ -9,8 +9,8 @@ use crate::cluster::{Caches, Credentials, Outage, OutageStatus};
 use crate::config::Loaded;
 use crate::csi::{CallActivity, Csi, DriverState, VolumeActivity, VolumeLocks};
 use crate::diagnostics::{
-    Age, ApiReport, Board, CacheReport, Column, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport,
-    RoleScope, RoleStatus, Table,
+    Age, ApiReport, Board, CacheReport, DriverReport, DriverStatus, ObjectReport, Registered, RoleReport, RoleScope,
+    RoleStatus, Table, table,
 };
 use crate::election::ElectionView;
 use crate::process::Clock;
@@ -20,28 +20,16 @@ use super::reload::Standing;
 use super::role_states::{Phase, RoleStates};
 
 /// The volumes with running operations.
-const VOLUME_CALLS: Table = Table {
-    name: "volumeCalls",
-    title: "Calls that change a volume",
-    columns: &[
-        Column::text("volume", "volume"),
-        Column::seconds("runningSeconds", "running for"),
-        Column::count("waiting", "waiting"),
-    ],
+const VOLUME_CALLS: Table = table! {
+    "volumeCalls", "Calls that change a volume":
+        text("volume", "volume"), seconds("runningSeconds", "running for"), count("waiting", "waiting")
 };
 
 /// The RPCs that are limited.
-const LIMITED_CALLS: Table = Table {
-    name: "limitedCalls",
-    title: "RPCs that the driver gets fewer of at once, because it has refused some",
-    columns: &[
-        Column::text("rpc", "RPC"),
-        Column::count("limit", "at once"),
-        Column::seconds("limitedSeconds", "for"),
-        Column::text("lastRefusal", "last refusal"),
-        Column::count("inFlight", "in flight"),
-        Column::count("waiting", "waiting"),
-    ],
+const LIMITED_CALLS: Table = table! {
+    "limitedCalls", "RPCs that the driver gets fewer of at once, because it has refused some":
+        text("rpc", "RPC"), count("limit", "at once"), seconds("limitedSeconds", "for"),
+        text("lastRefusal", "last refusal"), count("inFlight", "in flight"), count("waiting", "waiting")
 };
 
 /// The electors of the Lease groups in progress, by Lease.

@@ -48,4 +48,5 @@ pub use report::{
 };
 pub use server::{serve, serve_routes};
 pub use shown::Age;
+pub(crate) use table::table;
 pub use table::{Cell, Column, ColumnReport, ColumnType, Table, TableReport};

@@ -3,20 +3,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::diagnostics::overall::judge;
-use crate::diagnostics::{Cell, Column, FaultReport, RefusedBecause, RefusedReport, Table};
+use crate::diagnostics::{Cell, Column, FaultReport, RefusedBecause, RefusedReport, Table, table};
 
 /// A table with a column of each type.
-pub(in crate::diagnostics) const CAPACITY: Table = Table {
-    name: "capacity",
-    title: "Capacity by segment",
-    columns: &[
-        Column::text("class", "class"),
-        Column::text("segment", "segment"),
-        Column::bytes("capacityBytes", "capacity"),
-        Column::count("asked", "asked"),
-        Column::seconds("askedSeconds", "asked before"),
-        Column::error("lastError", "last error"),
-    ],
+pub(in crate::diagnostics) const CAPACITY: Table = table! {
+    "capacity", "Capacity by segment":
+        text("class", "class"), text("segment", "segment"), bytes("capacityBytes", "capacity"), count("asked", "asked"),
+        seconds("askedSeconds", "asked before"), error("lastError", "last error")
 };
 
 /// A report of a daemon in the middle of some trouble: everything that can be shown is there.

@@ -20,6 +20,18 @@ pub struct Table {
     pub columns: &'static [Column],
 }
 
+/// A table: its name and its title, and of each column what its cells are, its name and its title.
+macro_rules! table {
+    ($name:literal, $title:literal: $($kind:ident($column:literal, $head:literal)),+) => {
+        $crate::diagnostics::Table {
+            name: $name,
+            title: $title,
+            columns: &[$($crate::diagnostics::Column::$kind($column, $head)),+],
+        }
+    };
+}
+pub(crate) use table;
+
 /// A column of a [`Table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Column {

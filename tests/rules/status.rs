@@ -6,11 +6,6 @@ use std::path::Path;
 
 use super::citations::files_below;
 
-/// The quoted words that follow `mark` in `text`.
-fn quoted_after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
-    text.split(mark).skip(1).filter_map(|rest| rest.split('"').next()).collect()
-}
-
 #[test]
 fn every_table_of_the_status_is_documented_with_its_columns() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -19,10 +14,11 @@ fn every_table_of_the_status_is_documented_with_its_columns() {
         files_below(&root.join("src"), &["rs"]).iter().filter(|path| !path.to_string_lossy().ends_with("tests.rs"))
     {
         let text = fs::read_to_string(path).unwrap();
-        for literal in text.split(": Table = Table {").skip(1).map(|rest| rest.split("};").next().unwrap()) {
-            let name = quoted_after(literal, "name: \"")[0].to_owned();
-            let columns: Vec<_> =
-                literal.split("Column::").skip(1).map(|it| quoted_after(it, "(\"")[0].to_owned()).collect();
+        for literal in text.split(": Table = ").skip(1).map(|rest| rest.split("};").next().unwrap()) {
+            // Its name, its title, and those of each column.
+            let words: Vec<&str> = literal.split('"').skip(1).step_by(2).collect();
+            let name = words[0].to_owned();
+            let columns: Vec<String> = words[2..].iter().step_by(2).map(|&word| word.to_owned()).collect();
             assert!(shown.insert(name.clone(), columns).is_none(), "two tables have the name {name}");
         }
     }

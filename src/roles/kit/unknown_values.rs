@@ -8,22 +8,16 @@ use parking_lot::Mutex;
 use tracing::{debug, warn};
 
 use crate::cluster::{Cached, Change, ObjectName, PersistentVolume};
-use crate::diagnostics::{Cell, Column, Table};
+use crate::diagnostics::{Cell, Table, table};
 use crate::process::Clock;
 
 use super::controllers::Controllers;
 use super::report::FailureLog;
 
 /// The status page's table.
-const TABLE: Table = Table {
-    name: "unknownValues",
-    title: "Values that are not known",
-    columns: &[
-        Column::text("object", "object"),
-        Column::text("field", "field"),
-        Column::text("value", "value"),
-        Column::text("follows", "what follows"),
-    ],
+const TABLE: Table = table! {
+    "unknownValues", "Values that are not known":
+        text("object", "object"), text("field", "field"), text("value", "value"), text("follows", "what follows")
 };
 
 /// The access modes of volumes and claims.

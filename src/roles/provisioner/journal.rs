@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tracing::error;
 
 use crate::cluster::rbac::Rule;
-use crate::diagnostics::{Cell, Column, Fact, Table};
+use crate::diagnostics::{Cell, Fact, Table, table};
 use crate::election::Term;
 use crate::journal::{self, Content, Journal, LeftReason, LeftRow, Opened, Place, Row};
 use crate::process::ErrorChain;
@@ -97,29 +97,17 @@ pub(super) fn facts(journal: &Journal<Entry>) -> Vec<Fact> {
 }
 
 /// The status page's table of entries.
-pub(super) const TABLE: Table = Table {
-    name: "journal",
-    title: "Journal",
-    columns: &[
-        Column::text("claim", "claim"),
-        Column::text("volume", "volume"),
-        Column::seconds("ageSeconds", "age"),
-        Column::count("failedTries", "failed tries"),
-        Column::error("lastError", "last error"),
-    ],
+pub(super) const TABLE: Table = table! {
+    "journal", "Journal":
+        text("claim", "claim"), text("volume", "volume"), seconds("ageSeconds", "age"),
+        count("failedTries", "failed tries"), error("lastError", "last error")
 };
 
 /// The status page's table of entries that the daemon does not act on.
-pub(super) const LEFT_TABLE: Table = Table {
-    name: "leftOverVolumes",
-    title: "Volumes that may be left over",
-    columns: &[
-        Column::text("claim", "claim"),
-        Column::text("volume", "volume"),
-        Column::seconds("ageSeconds", "age"),
-        Column::text("why", "why it is left alone"),
-        Column::text("whatToDo", "what to do"),
-    ],
+pub(super) const LEFT_TABLE: Table = table! {
+    "leftOverVolumes", "Volumes that may be left over":
+        text("claim", "claim"), text("volume", "volume"), seconds("ageSeconds", "age"),
+        text("why", "why it is left alone"), text("whatToDo", "what to do")
 };
 
 /// The entries that the daemon does not act on, the oldest first.

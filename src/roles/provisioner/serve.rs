@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tracing::{info, warn};
 
 use crate::csi::{Client, DriverState};
-use crate::diagnostics::{Column, Fact, Table};
+use crate::diagnostics::{Fact, Table, table};
 use crate::election::Term;
 use crate::process::watch;
 use crate::proto::NodeGetInfoRequest;
@@ -33,14 +33,9 @@ use super::unprotect::Sources;
 use super::{NAME, capacity, journal, unknown};
 
 /// The claims that this node's daemon may take, and does not have.
-const OTHER_CLAIMS: Table = Table {
-    name: "otherNodesClaims",
-    title: "Claims without a node, or of another node",
-    columns: &[
-        Column::text("claim", "claim"),
-        Column::text("node", "node"),
-        Column::seconds("nextLookSeconds", "looks again in"),
-    ],
+const OTHER_CLAIMS: Table = table! {
+    "otherNodesClaims", "Claims without a node, or of another node":
+        text("claim", "claim"), text("node", "node"), seconds("nextLookSeconds", "looks again in")
 };
 
 /// The error of a daemon that does not know its node.

@@ -7,23 +7,17 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::csi::VolumeListing;
-use crate::diagnostics::{Age, Cell, Column, Fact, Table};
+use crate::diagnostics::{Age, Cell, Fact, Table, table};
 use crate::telemetry::Meter;
 
 use super::metrics;
 use super::orphans::{Candidate, Orphans};
 
 /// The status page's table of orphans, the oldest first.
-pub const TABLE: Table = Table {
-    name: "orphans",
-    title: "Orphans: the driver lists them, and nothing in this cluster knows them",
-    columns: &[
-        Column::text("kind", "kind"),
-        Column::text("handle", "handle"),
-        Column::text("name", "name"),
-        Column::bytes("capacityBytes", "size"),
-        Column::seconds("ageSeconds", "age, at least"),
-    ],
+pub const TABLE: Table = table! {
+    "orphans", "Orphans: the driver lists them, and nothing in this cluster knows them":
+        text("kind", "kind"), text("handle", "handle"), text("name", "name"), bytes("capacityBytes", "size"),
+        seconds("ageSeconds", "age, at least")
 };
 
 /// The kinds, as the table and the metrics have them.

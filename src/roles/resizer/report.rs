@@ -4,7 +4,7 @@ use tracing::{debug, info};
 
 use crate::cluster::quantity::format_bytes;
 use crate::cluster::{EventKind, EventTarget};
-use crate::diagnostics::{Cell, Column, Table};
+use crate::diagnostics::{Cell, Table, table};
 use crate::process::error_chain;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::telling::Labels;
@@ -20,17 +20,10 @@ use super::view::View;
 use super::waiting::{Reason, Waiting};
 
 /// The status page's table.
-pub(super) const WAITING: Table = Table {
-    name: "waitingChanges",
-    title: "Claims waiting for a change of their volume",
-    columns: &[
-        Column::text("claim", "claim"),
-        Column::text("change", "change"),
-        Column::text("waitsFor", "waits for"),
-        Column::seconds("waitingSeconds", "since"),
-        Column::count("failedTries", "failed tries"),
-        Column::error("why", "why"),
-    ],
+pub(super) const WAITING: Table = table! {
+    "waitingChanges", "Claims waiting for a change of their volume":
+        text("claim", "claim"), text("change", "change"), text("waitsFor", "waits for"),
+        seconds("waitingSeconds", "since"), count("failedTries", "failed tries"), error("why", "why")
 };
 
 /// Its rows, those that have waited longest first.

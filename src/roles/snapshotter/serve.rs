@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::cluster::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::csi::SnapshotActivity;
-use crate::diagnostics::{Column, Fact, Table};
+use crate::diagnostics::{Fact, Table, table};
 use crate::election::Term;
 use crate::roles::kit::Controllers;
 use crate::roles::role::{Role, RoleContext, RoleError};
@@ -23,14 +23,9 @@ use super::lane::{self, Lane, Shared};
 use super::names;
 
 /// The calls that are limited: only some may run at the same time.
-const SNAPSHOT_CALLS: Table = Table {
-    name: "snapshotCalls",
-    title: "Calls that restore or delete a snapshot",
-    columns: &[
-        Column::text("snapshot", "snapshot"),
-        Column::seconds("runningSeconds", "running for"),
-        Column::count("waiting", "waiting"),
-    ],
+const SNAPSHOT_CALLS: Table = table! {
+    "snapshotCalls", "Calls that restore or delete a snapshot":
+        text("snapshot", "snapshot"), seconds("runningSeconds", "running for"), count("waiting", "waiting")
 };
 
 /// Why a daemon of a node cannot serve.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::diagnostics::{Cell, Column, Registered, Table};
+use crate::diagnostics::{Cell, Registered, Table, table};
 use crate::roles::provisioner::{NAME, metrics};
 use crate::telemetry::{Meter, TermGauge};
 
@@ -20,17 +20,11 @@ const COUNT_PAUSE: Duration = Duration::from_secs(1);
 const AGE_PAUSE: Duration = Duration::from_secs(10);
 
 /// The status page's table.
-pub const TABLE: Table = Table {
-    name: "capacity",
-    title: "Capacity by segment",
-    columns: &[
-        Column::text("class", "class"),
-        Column::text("segment", "segment"),
-        Column::bytes("capacityBytes", "capacity"),
-        Column::bytes("largestVolumeBytes", "largest volume"),
-        Column::seconds("askedSeconds", "asked before"),
-        Column::error("lastError", "last error"),
-    ],
+pub const TABLE: Table = table! {
+    "capacity", "Capacity by segment":
+        text("class", "class"), text("segment", "segment"), bytes("capacityBytes", "capacity"),
+        bytes("largestVolumeBytes", "largest volume"), seconds("askedSeconds", "asked before"),
+        error("lastError", "last error")
 };
 
 /// The status page's rows: the wanted slots.

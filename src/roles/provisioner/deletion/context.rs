@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::diagnostics::{Cell, Column, Table};
+use crate::diagnostics::{Cell, Table, table};
 use crate::roles::kit::Memory;
 use crate::roles::provisioner::claims::context::RequestJournal;
 use crate::roles::provisioner::context::Context;
@@ -11,14 +11,9 @@ use super::policy::Rules;
 use super::progress;
 
 /// The volumes whose deletion waits for their detach.
-pub const DETACHING: Table = Table {
-    name: "detachingVolumes",
-    title: "Volumes waiting to be detached",
-    columns: &[
-        Column::text("volume", "volume"),
-        Column::text("claim", "claim"),
-        Column::count("attachments", "attachments"),
-    ],
+pub const DETACHING: Table = table! {
+    "detachingVolumes", "Volumes waiting to be detached":
+        text("volume", "volume"), text("claim", "claim"), count("attachments", "attachments")
 };
 
 /// What the deletions of a term share.

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::cluster::EventTarget;
-use crate::diagnostics::{Cell, Column, Table};
+use crate::diagnostics::{Cell, Table, table};
 use crate::roles::kit::AttemptError;
 use crate::roles::snapshotter::content::policy::Who;
 use crate::roles::snapshotter::content::record::{ContentError, InvalidSnapshot, Wait};
@@ -19,18 +19,11 @@ use crate::telemetry::{Meter, show_count};
 /// A content that waits longer has an Event that says what for.
 const WORTH_AN_EVENT: Duration = Duration::from_secs(60);
 /// The status page's table.
-pub const TABLE: Table = Table {
-    name: "waitingSnapshots",
-    title: "Snapshots that wait",
-    columns: &[
-        Column::text("content", "content"),
-        Column::text("snapshot", "snapshot"),
-        Column::text("operation", "operation"),
-        Column::text("waitsFor", "waits for"),
-        Column::seconds("waitingSeconds", "since"),
-        Column::count("failedTries", "failed tries"),
-        Column::error("why", "why"),
-    ],
+pub const TABLE: Table = table! {
+    "waitingSnapshots", "Snapshots that wait":
+        text("content", "content"), text("snapshot", "snapshot"), text("operation", "operation"),
+        text("waitsFor", "waits for"), seconds("waitingSeconds", "since"), count("failedTries", "failed tries"),
+        error("why", "why")
 };
 /// The reason of those that wait for the next attempt after a failed one.
 const RETRY: &str = "retry";
