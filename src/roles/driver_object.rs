@@ -40,6 +40,20 @@ impl Severity {
     }
 }
 
+/// Misfits as constants, and `ALL` of them.
+macro_rules! misfits {
+    ($($(#[$doc:meta])* $id:ident = $severity:ident, $name:literal, $text:literal;)+) => {
+        $($(#[$doc])* const $id: $crate::roles::driver_object::Misfit = $crate::roles::driver_object::Misfit {
+            id: $name,
+            severity: $crate::roles::driver_object::Severity::$severity,
+            text: $text,
+        };)+
+        /// All of them.
+        pub(super) const ALL: &[&$crate::roles::driver_object::Misfit] = &[$(&$id),+];
+    };
+}
+pub(crate) use misfits;
+
 /// No object of the driver's name exists.
 pub const MISSING: Misfit = Misfit {
     id: "object_missing",

@@ -2,35 +2,25 @@
 
 use crate::cluster::CsiDriverSpec;
 use crate::csi::Capabilities;
-use crate::roles::driver_object::{Misfit, Severity};
+use crate::roles::driver_object::{Misfit, misfits};
 
 use super::config::AttacherSection;
 
-/// Kubernetes waits for no attachment, and the driver needs one.
-const ATTACH_NOT_CALLED: Misfit = Misfit {
-    id: "attach_not_called",
-    severity: Severity::Fault,
-    text: "attachRequired is false, but the driver attaches volumes (PUBLISH_UNPUBLISH_VOLUME): Kubernetes makes no VolumeAttachment, and \
-           ControllerPublishVolume is never called. Delete the object and create it with attachRequired: true (the field cannot be \
-           changed), or remove roles.attacher",
-};
-/// Kubernetes waits for attachments that are nothing to the driver.
-const ATTACH_NOT_NEEDED: Misfit = Misfit {
-    id: "attach_not_needed",
-    severity: Severity::Hint,
-    text: "attachRequired is true, but the driver attaches no volume (no PUBLISH_UNPUBLISH_VOLUME): each volume on a node costs a \
-           VolumeAttachment, which is answered without a call. An object with attachRequired: false saves it",
-};
-/// kubelet does not see that a node is full.
-const LIMIT_NOT_REPORTED: Misfit = Misfit {
-    id: "limit_not_reported",
-    severity: Severity::Fault,
-    text: "nodeAllocatableUpdatePeriodSeconds is set, but roles.attacher.errorCodes is false: kubelet does not see that an attach failed \
-           because the node is full, and the pod stays there. Set errorCodes: true, or remove nodeAllocatableUpdatePeriodSeconds",
-};
-
-/// All of them.
-pub(super) const ALL: &[&Misfit] = &[&ATTACH_NOT_CALLED, &ATTACH_NOT_NEEDED, &LIMIT_NOT_REPORTED];
+misfits! {
+    /// Kubernetes waits for no attachment, and the driver needs one.
+    ATTACH_NOT_CALLED = Fault, "attach_not_called",
+        "attachRequired is false, but the driver attaches volumes (PUBLISH_UNPUBLISH_VOLUME): Kubernetes makes no VolumeAttachment, and \
+         ControllerPublishVolume is never called. Delete the object and create it with attachRequired: true (the field cannot be changed), \
+         or remove roles.attacher";
+    /// Kubernetes waits for attachments that are nothing to the driver.
+    ATTACH_NOT_NEEDED = Hint, "attach_not_needed",
+        "attachRequired is true, but the driver attaches no volume (no PUBLISH_UNPUBLISH_VOLUME): each volume on a node costs a \
+         VolumeAttachment, which is answered without a call. An object with attachRequired: false saves it";
+    /// kubelet does not see that a node is full.
+    LIMIT_NOT_REPORTED = Fault, "limit_not_reported",
+        "nodeAllocatableUpdatePeriodSeconds is set, but roles.attacher.errorCodes is false: kubelet does not see that an attach failed \
+         because the node is full, and the pod stays there. Set errorCodes: true, or remove nodeAllocatableUpdatePeriodSeconds";
+}
 
 /// What does not fit. Without the driver's word, only what is wrong with any driver.
 pub(super) fn misfits(

@@ -2,49 +2,32 @@
 
 use crate::cluster::CsiDriverSpec;
 use crate::csi::Capabilities;
-use crate::roles::driver_object::{Misfit, Severity};
+use crate::roles::driver_object::{Misfit, misfits};
 
 use super::config::ProvisionerSection;
 
-/// The scheduler waits for capacity that no program publishes.
-const CAPACITY_NOT_PUBLISHED: Misfit = Misfit {
-    id: "capacity_not_published",
-    severity: Severity::Fault,
-    text: "storageCapacity is true, but roles.provisioner.capacity.enabled is false: without CSIStorageCapacity objects the scheduler finds \
-           no node for a pod whose claim waits for its first consumer. Set capacity.enabled: true, or storageCapacity: false",
-};
-/// The same, because the driver does not tell it.
-const CAPACITY_NOT_OFFERED: Misfit = Misfit {
-    id: "capacity_not_offered",
-    severity: Severity::Fault,
-    text: "storageCapacity is true, but the driver has no GET_CAPACITY, so no CSIStorageCapacity object is published or kept fresh: the \
-           scheduler finds no node for a pod whose claim waits for its first consumer. Set storageCapacity: false",
-};
-/// Capacity is published in vain.
-const CAPACITY_NOT_READ: Misfit = Misfit {
-    id: "capacity_not_read",
-    severity: Severity::Hint,
-    text: "storageCapacity is false, but roles.provisioner.capacity.enabled is true: the scheduler ignores the CSIStorageCapacity objects \
-           that are published. Set storageCapacity: true, or capacity.enabled: false",
-};
-/// kubelet mounts none of the volumes that are created.
-const PERSISTENT_NOT_ALLOWED: Misfit = Misfit {
-    id: "persistent_not_allowed",
-    severity: Severity::Fault,
-    text: "volumeLifecycleModes lacks Persistent, but the driver creates volumes (CREATE_DELETE_VOLUME): kubelet mounts none of them. Delete \
-           the object and create it with Persistent among its modes (the field cannot be changed), or remove roles.provisioner",
-};
-/// The driver cannot see which of its volumes are inline.
-const INLINE_NOT_TOLD: Misfit = Misfit {
-    id: "inline_not_told",
-    severity: Severity::Hint,
-    text: "volumeLifecycleModes has Ephemeral and Persistent, but podInfoOnMount is false: kubelet does not tell the driver which volume is \
-           inline (csi.storage.k8s.io/ephemeral). Set podInfoOnMount: true, unless the driver knows it from the volume's id",
-};
-
-/// All of them.
-pub(super) const ALL: &[&Misfit] =
-    &[&CAPACITY_NOT_PUBLISHED, &CAPACITY_NOT_OFFERED, &CAPACITY_NOT_READ, &PERSISTENT_NOT_ALLOWED, &INLINE_NOT_TOLD];
+misfits! {
+    /// The scheduler waits for capacity that no program publishes.
+    CAPACITY_NOT_PUBLISHED = Fault, "capacity_not_published",
+        "storageCapacity is true, but roles.provisioner.capacity.enabled is false: without CSIStorageCapacity objects the scheduler finds \
+         no node for a pod whose claim waits for its first consumer. Set capacity.enabled: true, or storageCapacity: false";
+    /// The same, because the driver does not tell it.
+    CAPACITY_NOT_OFFERED = Fault, "capacity_not_offered",
+        "storageCapacity is true, but the driver has no GET_CAPACITY, so no CSIStorageCapacity object is published or kept fresh: the \
+         scheduler finds no node for a pod whose claim waits for its first consumer. Set storageCapacity: false";
+    /// Capacity is published in vain.
+    CAPACITY_NOT_READ = Hint, "capacity_not_read",
+        "storageCapacity is false, but roles.provisioner.capacity.enabled is true: the scheduler ignores the CSIStorageCapacity objects \
+         that are published. Set storageCapacity: true, or capacity.enabled: false";
+    /// kubelet mounts none of the volumes that are created.
+    PERSISTENT_NOT_ALLOWED = Fault, "persistent_not_allowed",
+        "volumeLifecycleModes lacks Persistent, but the driver creates volumes (CREATE_DELETE_VOLUME): kubelet mounts none of them. Delete \
+         the object and create it with Persistent among its modes (the field cannot be changed), or remove roles.provisioner";
+    /// The driver cannot see which of its volumes are inline.
+    INLINE_NOT_TOLD = Hint, "inline_not_told",
+        "volumeLifecycleModes has Ephemeral and Persistent, but podInfoOnMount is false: kubelet does not tell the driver which volume is \
+         inline (csi.storage.k8s.io/ephemeral). Set podInfoOnMount: true, unless the driver knows it from the volume's id";
+}
 
 /// What does not fit. A driver whose capabilities are not known yet counts as one that creates volumes and reports its capacity.
 pub(super) fn misfits(
