@@ -76,14 +76,14 @@ pub use moment::Moment;
 pub use names::ObjectName;
 pub use objects::{
     AttachedVolume, AwsDisk, AzureDisk, AzureFile, BY_ATTRIBUTES_CLASS, BY_CLAIM, BY_CLASS, BY_HANDLE, BY_NODE,
-    BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_SUCCESSOR, BY_VOLUME, Cached, CinderVolume, ClaimCondition,
-    ClaimHealth, ClaimRef, ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver,
-    CsiDriverSpec, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk,
-    GrantFrom, GrantTo, GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTreeSource, InTreeVolume,
-    IndexName, Lease, LeaseSpec, MemberList, ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object,
-    ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PodAttach, PortworxVolume, Reach, ReferenceGrant,
-    SecretRef, SnapshotError, StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED,
-    VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass,
+    BY_POD_CLAIM, BY_SELECTED_NODE, BY_SOURCE, BY_SUCCESSOR, BY_VOLUME, Cached, ClaimCondition, ClaimHealth, ClaimRef,
+    ClaimResize, ClaimSpec, ClaimStatus, ConfigMap, ConfigMapMeta, ContentStatus, CsiDriver, CsiDriverSpec, CsiNode,
+    CsiNodeDriver, CsiNodeSpec, CsiSource, CsiStorageCapacity, DataSource, Fields, GceDisk, GrantFrom, GrantTo,
+    GroupMember, GroupSource, GroupStatus, HealthCondition, IdKind, InTreeSource, InTreeVolume, IndexName, Lease,
+    LeaseSpec, MemberList, ModifyStatus, Node, NodeReady, NodeRequirement, NodeState, Object, ObjectReference,
+    PersistentVolume, PersistentVolumeClaim, Pod, PodAttach, Reach, ReferenceGrant, SecretRef, SnapshotError,
+    StorageClass, ToldEvent, TopologyExpression, TopologySelectorTerm, UNSPECIFIED, VolumeAttachment,
+    VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeAttributesClass, VolumeById,
     VolumeError, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeResize, VolumeSnapshot,
     VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotStatus, VolumeSpec, VsphereVolume, source_key,
 };

@@ -8,7 +8,7 @@ use crate::cluster::InTreeSource;
 use super::csi_volume::CsiVolume;
 use super::error::TranslationError;
 use super::handles;
-use super::volume::{aws, azure_disk, azure_file, cinder, gce, mode, portworx, vsphere};
+use super::volume::{aws, azure_disk, azure_file, by_id, gce, mode, vsphere};
 
 /// A pod's volume as if it had a PersistentVolume.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,12 +36,13 @@ pub fn pod_volume_to_csi(
 ) -> Result<PodVolume, TranslationError> {
     const ONCE: &str = "ReadWriteOnce";
     let by_use = |read_only: bool| mode(if read_only { "ReadOnlyMany" } else { ONCE });
+    let kind = source.kind();
     let volume = match source {
         InTreeSource::GcePersistentDisk(disk) => {
             CsiVolume::new(gce(disk, handles::gce("", &disk.pd_name)?), by_use(disk.read_only))
         }
         InTreeSource::AwsElasticBlockStore(disk) => CsiVolume::new(aws(disk)?, mode(ONCE)),
-        InTreeSource::Cinder(volume) => CsiVolume::new(cinder(volume), mode(ONCE)),
+        InTreeSource::Cinder(volume) => CsiVolume::new(by_id(kind, volume), mode(ONCE)),
         InTreeSource::AzureDisk(disk) => {
             let caching_mode = disk.caching_mode.as_deref().filter(|mode| !mode.is_empty());
             CsiVolume::new(azure_disk(disk, caching_mode)?, mode(ONCE))
@@ -51,7 +52,7 @@ pub fn pod_volume_to_csi(
             azure_file(share, "", name, namespace, mode("ReadWriteMany"))
         }
         InTreeSource::VsphereVolume(disk) => CsiVolume::new(vsphere(disk), mode(ONCE)),
-        InTreeSource::PortworxVolume(volume) => CsiVolume::new(portworx(volume), by_use(volume.read_only)),
+        InTreeSource::PortworxVolume(volume) => CsiVolume::new(by_id(kind, volume), by_use(volume.read_only)),
     };
     let with_driver = |part: &str| format!("{}-{part}", volume.source.driver);
     let name = match source {

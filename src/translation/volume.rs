@@ -5,8 +5,8 @@ use crate::cluster::names::{
     LABEL_BETA_ZONE, LABEL_ZONE,
 };
 use crate::cluster::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, CsiSource, GceDisk, InTree, InTreeSource, Meta, PackedMap,
-    PersistentVolume, PortworxVolume, SecretRef, SmolStr, VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, CsiSource, GceDisk, InTree, InTreeSource, Meta, PackedMap, PersistentVolume,
+    SecretRef, SmolStr, VolumeById, VsphereVolume,
 };
 
 use super::csi_volume::CsiVolume;
@@ -23,6 +23,7 @@ pub fn volume_to_csi(volume: &PersistentVolume) -> Result<CsiVolume, Translation
     let none = topology::Labels::new();
     let labels = meta.labels.as_ref().unwrap_or(&none);
     let modes = spec.access_modes.clone();
+    let kind = in_tree.source.kind();
     let volume = match &in_tree.source {
         InTreeSource::GcePersistentDisk(disk) => {
             let label = |key: &str| labels.get(key).map(String::as_str).filter(|zone| !zone.is_empty());
@@ -30,7 +31,7 @@ pub fn volume_to_csi(volume: &PersistentVolume) -> Result<CsiVolume, Translation
             CsiVolume::new(gce(disk, handles::gce(zone, &disk.pd_name)?), attachable(&modes))
         }
         InTreeSource::AwsElasticBlockStore(disk) => CsiVolume::new(aws(disk)?, modes),
-        InTreeSource::Cinder(volume) => CsiVolume::new(cinder(volume), modes),
+        InTreeSource::Cinder(volume) => CsiVolume::new(by_id(kind, volume), modes),
         InTreeSource::AzureDisk(disk) => CsiVolume::new(azure_disk(disk, disk.caching_mode.as_deref())?, modes),
         InTreeSource::AzureFile(share) => {
             let claim = spec.claim_ref.as_ref().map(|claim| claim.namespace.as_str());
@@ -40,10 +41,10 @@ pub fn volume_to_csi(volume: &PersistentVolume) -> Result<CsiVolume, Translation
             azure_file(share, group, &meta.name, namespace, modes)
         }
         InTreeSource::VsphereVolume(disk) => CsiVolume::new(vsphere(disk), modes),
-        InTreeSource::PortworxVolume(volume) => with_secret(CsiVolume::new(portworx(volume), modes), meta),
+        InTreeSource::PortworxVolume(volume) => with_secret(CsiVolume::new(by_id(kind, volume), modes), meta),
     };
     let terms: Terms = in_tree.node_affinity.iter().map(|term| term.to_vec()).collect();
-    Ok(volume.with_affinity(topology::to_csi(in_tree.source.kind(), terms, labels)))
+    Ok(volume.with_affinity(topology::to_csi(kind, terms, labels)))
 }
 
 /// The access modes that Google's driver can attach. The in-tree plugin did not look at them (migration spec 4.2).
@@ -87,8 +88,9 @@ pub(super) fn aws(disk: &AwsDisk) -> Result<CsiSource, TranslationError> {
     })
 }
 
-pub(super) fn cinder(volume: &CinderVolume) -> CsiSource {
-    source(InTree::Cinder, volume.volume_id.to_string(), volume.fs_type.as_ref(), volume.read_only)
+/// Whether it may only be read is kept, which the Go library forgets of a Portworx volume.
+pub(super) fn by_id(kind: InTree, volume: &VolumeById) -> CsiSource {
+    source(kind, volume.volume_id.to_string(), volume.fs_type.as_ref(), volume.read_only)
 }
 
 /// `caching_mode`: what the attribute becomes, if it is to be there.
@@ -128,11 +130,6 @@ pub(super) fn vsphere(disk: &VsphereVolume) -> CsiSource {
         volume_attributes: policy.map(|policy| ("storagepolicyname", policy)).into_iter().collect(),
         ..source(InTree::VsphereVolume, disk.volume_path.to_string(), disk.fs_type.as_ref(), false)
     }
-}
-
-/// Whether it may only be read is kept, which the Go library forgets.
-pub(super) fn portworx(volume: &PortworxVolume) -> CsiSource {
-    source(InTree::PortworxVolume, volume.volume_id.to_string(), volume.fs_type.as_ref(), volume.read_only)
 }
 
 /// One Secret for all calls, if both annotations are there (migration spec 4.5).

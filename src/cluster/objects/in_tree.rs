@@ -45,11 +45,11 @@ pub enum InTreeSource {
     /// `azureFile`
     AzureFile(AzureFile),
     /// `cinder`
-    Cinder(CinderVolume),
+    Cinder(VolumeById),
     /// `vsphereVolume`
     VsphereVolume(VsphereVolume),
     /// `portworxVolume`
-    PortworxVolume(PortworxVolume),
+    PortworxVolume(VolumeById),
 }
 
 /// A disk of Google's cloud.
@@ -120,10 +120,10 @@ pub struct AzureFile {
     pub read_only: bool,
 }
 
-/// A volume of `OpenStack`.
+/// A volume of `OpenStack` or Portworx.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CinderVolume {
+pub struct VolumeById {
     /// The volume's id: `volumeID`.
     #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
     pub volume_id: Box<str>,
@@ -145,20 +145,6 @@ pub struct VsphereVolume {
     pub fs_type: Option<SmolStr>,
     /// The name of its storage policy.
     pub storage_policy_name: Option<Box<str>>,
-}
-
-/// A volume of Portworx.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PortworxVolume {
-    /// The volume's id: `volumeID`.
-    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
-    pub volume_id: Box<str>,
-    /// The file system; unset for the default one.
-    pub fs_type: Option<SmolStr>,
-    /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
-    pub read_only: bool,
 }
 
 impl InTreeSource {

@@ -79,8 +79,7 @@ pub use group::{
 pub use health::{ClaimHealth, HealthCondition};
 pub use id::{IdKind, UNSPECIFIED};
 pub use in_tree::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, PortworxVolume,
-    VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, VolumeById, VsphereVolume,
 };
 pub use lease::{Lease, LeaseSpec};
 pub use node::{CsiNode, CsiNodeDriver, CsiNodeSpec, Node};

@@ -4,9 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use smol_str::{SmolStr, format_smolstr};
 
-use super::in_tree::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, PortworxVolume, VsphereVolume,
-};
+use super::in_tree::{AwsDisk, AzureDisk, AzureFile, GceDisk, InTreeSource, VolumeById, VsphereVolume};
 use super::{BY_NODE, BY_POD_CLAIM, Cached, Fields, IndexName, or_default, unless_empty};
 use crate::cluster::meta::Meta;
 
@@ -73,9 +71,9 @@ struct WireVolume {
     aws_elastic_block_store: Option<AwsDisk>,
     azure_disk: Option<AzureDisk>,
     azure_file: Option<AzureFile>,
-    cinder: Option<CinderVolume>,
+    cinder: Option<VolumeById>,
     vsphere_volume: Option<VsphereVolume>,
-    portworx_volume: Option<PortworxVolume>,
+    portworx_volume: Option<VolumeById>,
 }
 
 impl WireVolume {

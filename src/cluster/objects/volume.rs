@@ -5,8 +5,7 @@ use base::InTree;
 use serde::Deserialize;
 
 use super::in_tree::{
-    AwsDisk, AzureDisk, AzureFile, CinderVolume, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, PortworxVolume,
-    VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, GceDisk, InTreeSource, InTreeVolume, NodeRequirement, VolumeById, VsphereVolume,
 };
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
@@ -156,9 +155,9 @@ struct WireVolumeSpec {
     aws_elastic_block_store: Option<AwsDisk>,
     azure_disk: Option<AzureDisk>,
     azure_file: Option<AzureFile>,
-    cinder: Option<CinderVolume>,
+    cinder: Option<VolumeById>,
     vsphere_volume: Option<VsphereVolume>,
-    portworx_volume: Option<PortworxVolume>,
+    portworx_volume: Option<VolumeById>,
 }
 
 #[derive(Deserialize)]

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::keys;
 use crate::cluster::objects::{
-    AwsDisk, AzureDisk, AzureFile, BY_SUCCESSOR, Cached, CinderVolume, Fields, GceDisk, InTreeSource, NodeRequirement,
-    PersistentVolume, PortworxVolume, StorageClass, VolumeAttachment, VsphereVolume,
+    AwsDisk, AzureDisk, AzureFile, BY_SUCCESSOR, Cached, Fields, GceDisk, InTreeSource, NodeRequirement,
+    PersistentVolume, StorageClass, VolumeAttachment, VolumeById, VsphereVolume,
 };
 
 const ALL: [InTree; 7] = [
@@ -68,7 +68,7 @@ fn full(kind: InTree) -> (Value, InTreeSource) {
         ),
         InTree::Cinder => (
             json!({ "volumeID": "vol-1", "fsType": "ext4", "readOnly": true, "secretRef": { "name": "s", "namespace": "ns" } }),
-            InTreeSource::Cinder(CinderVolume { volume_id: "vol-1".into(), fs_type: text("ext4"), read_only: true }),
+            InTreeSource::Cinder(VolumeById { volume_id: "vol-1".into(), fs_type: text("ext4"), read_only: true }),
         ),
         InTree::VsphereVolume => (
             json!({ "volumePath": "[store] a.vmdk", "fsType": "ext4", "storagePolicyName": "gold", "storagePolicyID": "7" }),
@@ -80,7 +80,7 @@ fn full(kind: InTree) -> (Value, InTreeSource) {
         ),
         InTree::PortworxVolume => (
             json!({ "volumeID": "vol-1", "fsType": "ext4", "readOnly": true }),
-            InTreeSource::PortworxVolume(PortworxVolume {
+            InTreeSource::PortworxVolume(VolumeById {
                 volume_id: "vol-1".into(),
                 fs_type: text("ext4"),
                 read_only: true,
@@ -151,9 +151,10 @@ fn what_a_source_does_not_say_stays_apart_from_what_it_says_to_be_empty() {
                 InTreeSource::AzureFile(file) => assert_eq!(file.secret_namespace, None),
                 InTreeSource::GcePersistentDisk(disk) => assert_eq!(disk, GceDisk::default()),
                 InTreeSource::AwsElasticBlockStore(disk) => assert_eq!(disk, AwsDisk::default()),
-                InTreeSource::Cinder(volume) => assert_eq!(volume, CinderVolume::default()),
+                InTreeSource::Cinder(volume) | InTreeSource::PortworxVolume(volume) => {
+                    assert_eq!(volume, VolumeById::default());
+                }
                 InTreeSource::VsphereVolume(volume) => assert_eq!(volume, VsphereVolume::default()),
-                InTreeSource::PortworxVolume(volume) => assert_eq!(volume, PortworxVolume::default()),
             }
         }
     }
