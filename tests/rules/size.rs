@@ -173,6 +173,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 13,
                 "a node wakes only the volumes that it says something else of, and objects are compared in place",
             ),
+            Growth(13, "a PersistentVolume is compared with a volume without making its id"),
             Growth(107, "it begins again once the kube-controller-manager that kept it away is gone, by its Lease"),
         ],
     ),

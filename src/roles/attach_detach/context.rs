@@ -142,13 +142,13 @@ impl Context {
         let source = &held.spec.source;
         let is_volume = match (&source.persistent_volume_name, &source.inline_volume_spec) {
             (Some(name), _) => match self.stores.volumes.named(name) {
-                Some(volume) => Self::id_of(&volume).as_ref() == Some(id),
+                Some(volume) => wishes::is_volume(&volume, id),
                 // Its name was computed from the volume.
                 None => true,
             },
             (None, Some(spec)) => {
                 let csi = spec.csi.as_ref();
-                csi.is_some_and(|csi| VolumeId::new(&csi.driver, &csi.volume_handle) == *id)
+                csi.is_some_and(|csi| *csi.driver == *id.driver() && *csi.volume_handle == *id.handle())
             }
             (None, None) => false,
         };

@@ -217,8 +217,7 @@ pub fn in_tree_volume(pod: &Pod, name: &str) -> Option<Result<PodVolume, Transla
 
 /// Which volume a PersistentVolume is; `None` if it is of no CSI driver.
 pub fn id_of(volume: &PersistentVolume) -> Result<Option<VolumeId>, TranslationError> {
-    let spec = &volume.spec;
-    if let (Some(driver), Some(handle)) = (&spec.foreign_driver, &spec.foreign_handle) {
+    if let Some((driver, handle)) = csi_of(volume) {
         return Ok(Some(VolumeId::new(driver, handle)));
     }
     let Some(driver) = volume.served_by() else { return Ok(None) };
@@ -228,6 +227,21 @@ pub fn id_of(volume: &PersistentVolume) -> Result<Option<VolumeId>, TranslationE
         Err(NotServed::Untranslatable(cause)) => Err(cause),
         Err(NotServed::NotCsi | NotServed::OtherDriver(_)) => Ok(None),
     }
+}
+
+/// Whether a PersistentVolume is this volume.
+pub fn is_volume(volume: &PersistentVolume, id: &VolumeId) -> bool {
+    match csi_of(volume) {
+        Some((driver, handle)) => id.driver() == driver && id.handle() == handle,
+        None => matches!(id_of(volume), Ok(Some(other)) if other == *id),
+    }
+}
+
+/// Driver and handle of a PersistentVolume of a CSI driver. One of an in-tree plugin has them only in its CSI form.
+fn csi_of(volume: &PersistentVolume) -> Option<(&str, &str)> {
+    let spec = &volume.spec;
+    let foreign = spec.foreign_driver.as_deref().zip(spec.foreign_handle.as_deref());
+    foreign.or_else(|| spec.csi.as_ref().map(|csi| (csi.driver.as_str(), csi.volume_handle.as_str())))
 }
 
 /// The access modes of a PersistentVolume: an in-tree volume's are those of its CSI form.

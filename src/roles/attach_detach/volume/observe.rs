@@ -10,7 +10,7 @@ use crate::cluster::{NodeState, PersistentVolume, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{SiteMemory, of_volume};
 use crate::roles::attach_detach::volume_id::VolumeId;
-use crate::roles::attach_detach::wishes::{in_tree_volume, modes_of, wants};
+use crate::roles::attach_detach::wishes::{in_tree_volume, is_volume, modes_of, wants};
 
 use super::gate::Standing;
 use super::multi_attach::is_exclusive;
@@ -92,7 +92,7 @@ fn volume_of<'a>(
     let attached = held.filter_map(|held| held.spec.source.persistent_volume_name.as_deref());
     let found = named.chain(attached).find_map(|name| {
         let volume = cx.stores.volumes.named(name)?;
-        (Context::id_of(&volume).as_ref() == Some(id)).then_some(volume)
+        is_volume(&volume, id).then_some(volume)
     });
     let of_volume = |volume: Arc<PersistentVolume>| Volume {
         name: Arc::clone(&volume.metadata.name),
