@@ -77,6 +77,8 @@ pub const ANNOTATION_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-e
 pub const ANNOTATION_PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
 /// On a `VolumeSnapshotContent`: the driver was called for the snapshot, and its final answer is not saved yet.
 pub const ANNOTATION_SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a `VolumeAttachment`: when the attach/detach controller has kept it, although a deletion may have been sent before.
+pub const ANNOTATION_KEPT_AT: &str = "csi-control-plane.io/kept-at";
 /// On a `VolumeSnapshotContent`: its `VolumeSnapshot` is being deleted.
 pub const ANNOTATION_SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 /// On a `VolumeSnapshotContent`: the Secret for `DeleteSnapshot`.

@@ -45,10 +45,12 @@ pub(crate) const ROWS: &[Row] = rows! {
     25, "two writers of one status": "d25_what_another_writes_into_the_list_at_the_same_time_survives";
     26, "failures of each request":
         "d12_and_d26_nothing_is_deleted_while_the_status_cannot_be_written", "d26_lost_answers_of_each_request_lead_to_the_same_end",
-        "d26_what_the_api_may_still_delete_is_not_reported_again", "d26_what_the_api_may_still_delete_goes_whatever_pods_want_by_now";
+        "d26_what_the_api_may_still_delete_is_kept_before_it_is_reported_again",
+        "d26_what_the_api_may_still_delete_is_written_before_its_name_is_put_back";
     27, "another leader after each step":
         "d27_what_a_pod_wants_is_attached_and_reported", "d27_what_nobody_wants_is_withdrawn_and_then_deleted",
-        "d3_d27_an_exclusive_volume_moves_with_its_pod", "d27_d32_an_attachment_of_no_known_volume_is_deleted";
+        "d3_d27_an_exclusive_volume_moves_with_its_pod", "d27_d32_an_attachment_of_no_known_volume_is_deleted",
+        "d27_what_an_earlier_leader_may_have_asked_to_delete_is_kept_before_it_is_reported";
     28, "beside the controller of kube-controller-manager":
         "d28_a_node_proves_it_only_if_the_other_has_written_its_list_after_this_leader",
         "d28_the_role_stops_once_the_other_controller_writes_a_node_and_goes_on_once_that_is_gone",

@@ -5,6 +5,7 @@ use csi_control_plane::roles::attach_detach::volume_id::VolumeId;
 use csi_control_plane::sandbox::api::PatchBody;
 use csi_control_plane::sandbox::api::faults::{Action, Fault, Matching};
 use csi_control_plane::sandbox::api::pure::rejection::Rejection;
+use csi_control_plane::sandbox::api::pure::resources;
 use csi_control_plane::telemetry::names::Metric;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -20,16 +21,20 @@ use super::theatre::{DRIVER, NODE, Theatre, volume_object};
 const WANTED: &str = "wanted";
 /// The volume that could not be attached.
 const FAILING: &str = "failing";
+/// The volume that is attached when the daemon begins.
+const KEPT: &str = "kept";
 const LEFT: &str = "left";
+/// The node that it is left on. Nothing is written there, so that it has to be read.
+const SPARE: &str = "spare";
 
 /// A section with short times.
 pub(crate) fn section() -> Value {
     json!({"retry": {"initial": "300ms", "max": "1s"}, "settle": "0s"})
 }
 
-/// What the attachment of a volume to the node is called.
+/// What the attachment of a volume to its node is called.
 fn attachment(volume: &str) -> String {
-    VolumeId::new(DRIVER, volume).attachment_name(NODE)
+    VolumeId::new(DRIVER, volume).attachment_name(if volume == LEFT { SPARE } else { NODE })
 }
 
 fn is_attached(theatre: &Theatre, volume: &str) {
@@ -37,16 +42,19 @@ fn is_attached(theatre: &Theatre, volume: &str) {
     theatre.testbed.api.patch_status::<VolumeAttachment>("", &attachment(volume), status).unwrap();
 }
 
-/// A node, a pod on it whose claim is bound, and an attachment that nobody wants and whose deletion fails for a while.
+/// A node, a pod on it whose claims are bound, one to a volume that an earlier leader has left attached and not reported, and which cannot be
+/// kept for a while; and an attachment that nobody wants.
 pub(crate) fn begin(theatre: &Theatre) {
     let api = &theatre.testbed.api;
     let managed = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
-    theatre.put(
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "annotations": managed}, "spec": {}}),
-    );
-    let ready = PatchBody::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
-    api.patch_status::<Node>("", NODE, ready).unwrap();
-    for name in [WANTED, FAILING] {
+    for name in [NODE, SPARE] {
+        theatre.put(
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": managed}, "spec": {}}),
+        );
+        let ready = PatchBody::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
+        api.patch_status::<Node>("", name, ready).unwrap();
+    }
+    for name in [WANTED, FAILING, KEPT] {
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}});
@@ -59,10 +67,14 @@ pub(crate) fn begin(theatre: &Theatre) {
     }
     // Of the second one an Event says that it could not be attached.
     let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": WANTED}},
-        {"name": "failing", "persistentVolumeClaim": {"claimName": FAILING}}]);
-    theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
-        "metadata": {"name": attachment(FAILING)},
-        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": FAILING}}}));
+        {"name": "failing", "persistentVolumeClaim": {"claimName": FAILING}},
+        {"name": "kept", "persistentVolumeClaim": {"claimName": KEPT}}]);
+    for name in [FAILING, KEPT] {
+        theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": {"name": attachment(name)},
+            "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": name}}}));
+    }
+    is_attached(theatre, KEPT);
     let failed = json!({"attached": false, "attachError": {"time": "2026-01-01T00:00:00Z", "message": "no luck"}});
     let failed = PatchBody::Merge(json!({ "status": failed }));
     api.patch_status::<VolumeAttachment>("", &attachment(FAILING), failed).unwrap();
@@ -71,11 +83,12 @@ pub(crate) fn begin(theatre: &Theatre) {
     theatre.put(volume_object(LEFT, json!({})));
     theatre.put(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
         "metadata": {"name": attachment(LEFT)},
-        "spec": {"attacher": DRIVER, "nodeName": NODE, "source": {"persistentVolumeName": LEFT}}}));
+        "spec": {"attacher": DRIVER, "nodeName": SPARE, "source": {"persistentVolumeName": LEFT}}}));
     is_attached(theatre, LEFT);
     // Then the attachment is read again; for long enough that what cannot be read is seen.
-    let deletes = Matching::any().verb("delete").user(USER).resource("volumeattachments");
-    api.faults().add(Fault::on(deletes, Action::Refuse(Rejection::internal("broken"))).times(12));
+    let patches = Matching::any().verb("patch").user(USER).resource("volumeattachments");
+    let conflict = Rejection::conflict(resources::find("storage.k8s.io", "v1", "volumeattachments").unwrap(), KEPT);
+    api.faults().add(Fault::on(patches, Action::Refuse(conflict)).times(6));
 }
 
 /// Waits until the pod has its volume, and the other one is detached.

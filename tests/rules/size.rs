@@ -58,6 +58,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         7521,
         &[
             Growth(4, "an outage is told as a value"),
+            Growth(1, "what an attach/detach controller keeps has an annotation"),
             Growth(65, "a search finds the claim of an object"),
             Growth(3, "only a client of the API gives a cache its answer"),
             Growth(41, "a CSIDriver has all fields that a role depends on"),
@@ -168,7 +169,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
             Growth(33, "what is reported to a node is gathered while more is on its way"),
-            Growth(42, "what the API may still delete goes, and what a list does not tell of a node counts as in use"),
+            Growth(
+                71,
+                "what the API may still delete is kept, and what a list does not tell of a node counts as in use",
+            ),
             Growth(
                 13,
                 "a node wakes only the volumes that it says something else of, and objects are compared in place",
@@ -199,6 +203,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(13, "a verb that creates an object, a stage that admits a key, and the API for tasks without a key"),
             Growth(30, "a term makes the pass of ListVolumes that the roles share"),
             Growth(10, "a look at all objects leaves other tasks their turn"),
+            Growth(19, "a verb that deletes an object only as it was seen"),
             Growth(19, "tasks begin when the triggers have been told of what is there"),
             Growth(
                 58,

@@ -192,13 +192,6 @@ impl Context {
         named.chain(self.wanted_on(node)).find(is_its)
     }
 
-    /// Whether the API has taken the deletion of an attachment, which the cache may not show yet.
-    pub fn is_deleted(&self, id: &VolumeId, node: &str, uid: &str) -> bool {
-        let is_site =
-            |memory: &VolumeMemory| memory.sites.get(node).is_some_and(|site| site.is_deleted && *site.uid == *uid);
-        self.memory.volumes.read(id.name(), is_site)
-    }
-
     /// The status of a node was written: the volumes wake that wait for their names to be in it, or out of it.
     pub fn reported(&self, name: &str, before: &NodeState, after: &NodeState) {
         let names = |node: &NodeState| node.volumes_attached.iter().map(|it| it.name.clone()).collect::<BTreeSet<_>>();

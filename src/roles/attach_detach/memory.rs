@@ -81,8 +81,20 @@ pub struct SiteMemory {
     pub refused: u32,
     /// When the deletion is asked for again, if the API has not taken it.
     pub retry_at: Option<Instant>,
-    /// Until when the API may still do a deletion that it has not answered.
-    pub unsure_until: Option<Instant>,
+    /// No deletion of its attachment can be done any more that was sent before and is not answered: by this leader or an earlier one. This
+    /// leader has made it or written it since, or it was reported when the leader first saw it.
+    pub is_kept: bool,
+}
+
+/// How far a volume is on a node, as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The uid of its attachment; empty if there is none.
+    pub uid: Box<str>,
+    /// How far it is.
+    pub phase: Phase,
+    /// Whether its name is in the status of the node.
+    pub is_reported: bool,
 }
 
 /// A volume, by the names of the nodes that have it or want it.
@@ -96,13 +108,14 @@ impl Remembered for VolumeMemory {}
 
 impl VolumeMemory {
     /// Notes how far the volume is on each node, and forgets other nodes. What is remembered of another attachment is not this one's.
-    pub fn track(&mut self, phases: BTreeMap<String, (Box<str>, Phase)>, now: Instant) {
-        self.sites.retain(|node, _| phases.contains_key(node));
-        for (node, (uid, phase)) in phases {
+    pub fn track(&mut self, found: BTreeMap<String, Found>, now: Instant) {
+        self.sites.retain(|node, _| found.contains_key(node));
+        for (node, Found { uid, phase, is_reported }) in found {
             let site = self.sites.entry(node).or_default();
             if site.uid != uid {
-                // What was created has its uid from the beginning.
-                *site = SiteMemory { uid, ..SiteMemory::default() };
+                // What was created has its uid from the beginning. A name is out of the status before its attachment is deleted.
+                let is_kept = is_reported || phase == Phase::Settled;
+                *site = SiteMemory { uid, is_kept, ..SiteMemory::default() };
             }
             if site.phase.is_none_or(|(held, _)| held != phase) {
                 (site.phase, site.told) = (Some((phase, now)), None);
@@ -117,9 +130,14 @@ impl VolumeMemory {
         }
     }
 
+    /// What is remembered of this attachment to the node.
+    pub fn site(&self, node: &str, uid: &str) -> Option<&SiteMemory> {
+        self.sites.get(node).filter(|site| *site.uid == *uid)
+    }
+
     /// How far the name of this attachment's volume is withdrawn from the status of the node.
     pub fn withdrawal(&self, node: &str, uid: &str) -> Option<Withdrawal> {
-        self.sites.get(node).filter(|site| *site.uid == *uid).and_then(|site| site.withdrawal)
+        self.site(node, uid).and_then(|site| site.withdrawal)
     }
 
     /// The writer of the node's status has taken the name out, if that is still asked.
@@ -174,7 +192,8 @@ mod tests {
     async fn what_is_remembered_is_of_one_attachment_and_its_time_begins_with_each_phase() {
         let mut memory = VolumeMemory::default();
         let begun = Instant::now();
-        let phases = |uid: &str, phase| BTreeMap::from([("n".to_owned(), (Box::from(uid), phase))]);
+        let phases =
+            |uid: &str, phase| BTreeMap::from([("n".to_owned(), Found { uid: uid.into(), phase, is_reported: false })]);
         memory.track(phases("u", Phase::Unwanted), begun);
         memory.sites.get_mut("n").unwrap().withdrawal = Some(Withdrawal::Asked);
         memory.track(phases("u", Phase::Unwanted), begun + Duration::from_secs(1));
@@ -189,9 +208,16 @@ mod tests {
         assert_eq!(memory.sites["n"].phase, Some((Phase::Settled, begun + Duration::from_secs(2))));
         memory.track(phases("v", Phase::Settled), begun + Duration::from_secs(3));
         assert_eq!(memory.withdrawal("n", "v"), None, "a new attachment has a life of its own");
+        assert!(memory.sites["n"].is_kept, "what pods use is not being deleted");
+        memory.change("n", |site| site.is_kept = false);
+        memory.track(phases("v", Phase::Attaching), begun);
+        memory.track(phases("v", Phase::Settled), begun);
+        assert!(!memory.sites["n"].is_kept, "a deletion was sent since");
+        memory.track(phases("w", Phase::Attaching), begun);
+        assert!(!memory.sites["n"].is_kept, "an earlier leader may have sent one");
         // A withdrawal that was not asked is not confirmed.
-        memory.confirm("n", "v");
-        assert_eq!(memory.withdrawal("n", "v"), None);
+        memory.confirm("n", "w");
+        assert_eq!(memory.withdrawal("n", "w"), None);
         memory.track(BTreeMap::new(), begun);
         assert_eq!(memory, VolumeMemory::default());
     }

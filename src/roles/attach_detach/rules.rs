@@ -10,7 +10,7 @@ use super::other::LEASE;
 pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
     let attachments = "ask for volumes on nodes, and take that back";
     let mut rules = vec![
-        Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "delete"], attachments),
+        Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "patch", "delete"], attachments),
         Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),
     ];
     if section.exclusive_check == ExclusiveCheck::Refuse {

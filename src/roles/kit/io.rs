@@ -271,7 +271,29 @@ impl<'a, K: Key> Io<'a, K> {
 
     /// Deletes the object that `seen` shows, whatever else has changed in it.
     pub async fn delete<T: Cached, R: Reason>(&self, store: &Store<T>, seen: &T, op: Op) -> Result<Written, Stop<R>> {
-        let end = match self.api_of(store)?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await {
+        let answer = self.api_of(store)?.delete::<T>(&ObjectName::of(seen), &seen.meta().uid).await;
+        self.deleted(store, seen, answer, op).await
+    }
+
+    /// Deletes it, unless something has changed in it since. Whatever becomes of the answer, nothing is deleted after the next write.
+    pub async fn delete_unchanged<T: Cached, R: Reason>(
+        &self,
+        store: &Store<T>,
+        seen: &T,
+        op: Op,
+    ) -> Result<Written, Stop<R>> {
+        let answer = self.api_of(store)?.delete_unchanged::<T>(&ObjectName::of(seen), seen.meta()).await;
+        self.deleted(store, seen, answer, op).await
+    }
+
+    async fn deleted<T: Cached, R: Reason>(
+        &self,
+        store: &Store<T>,
+        seen: &T,
+        answer: Result<Option<T>, ApiError>,
+        op: Op,
+    ) -> Result<Written, Stop<R>> {
+        let end = match answer {
             Ok(Some(left)) => Ok(self.written(store, left)),
             Ok(None) => {
                 store.doubt(seen);

@@ -19,6 +19,8 @@ use super::play::{EPOCH, Setting};
 use crate::stage::{Commit, Reign};
 use crate::world::{FINALIZER, finalizers, is_deleting, text};
 
+/// A deletion that is done late is done by then.
+const LATE: Duration = Duration::from_secs(45);
 /// A term that has begun so long ago has listed everything.
 const LISTED: Duration = Duration::from_secs(8);
 
@@ -39,6 +41,8 @@ pub(crate) struct Checks {
     undone: BTreeSet<Site>,
     /// When a daemon wrote the status of a node, by both names.
     written: BTreeMap<(String, String), Vec<Duration>>,
+    /// The daemons whose deletions are done late, and until when.
+    late: BTreeMap<&'static str, Instant>,
     reign: Reign,
     term_began: Duration,
     /// Since when the other controller is known to be active, as far as this term has to know it.
@@ -58,6 +62,7 @@ impl Checks {
             mounts: BTreeMap::new(),
             undone: BTreeSet::new(),
             written: BTreeMap::new(),
+            late: BTreeMap::new(),
             reign: Reign::default(),
             term_began: Duration::ZERO,
             closed: None,
@@ -171,7 +176,7 @@ impl Checks {
         if attachment_name(&site) != name || text(new, "/spec/attacher") != driver_of(&site.1) {
             self.violate(Rule::I7, format_args!("{name} is not the name of {site:?}: {}", new["spec"]));
         }
-        if !flag(&self.facts.wished, &site).was(true, from) || !flag(&self.facts.managed, &site.0).was(true, from) {
+        if !self.facts.may_be_wished(&site, from) || !flag(&self.facts.managed, &site.0).was(true, from) {
             self.violate(Rule::I5, format_args!("{actor} makes an attachment of {site:?}, where no pod wants it"));
         }
         let is_other = |it: &&Value| {
@@ -199,17 +204,25 @@ impl Checks {
     /// A daemon has deleted an attachment. Whether that was by force, and could be.
     fn deleted(&mut self, commit: &Commit<'_>, old: &Value) -> bool {
         let (name, actor, now) = (commit.name, commit.actor, commit.at);
-        self.may_write(commit, "deletes");
+        let is_late = self.late.get(actor).is_some_and(|until| Instant::now() < *until);
+        if !is_late {
+            self.may_write(commit, "deletes");
+        }
         self.counts[1] += 1;
         // What is known of no volume ends otherwise (spec 10).
         let Some(site) = site_of(old) else { return false };
-        let (facts, from) = (&self.facts, now.saturating_sub(self.setting.late()));
+        let (facts, from) = (&self.facts, now.saturating_sub(if is_late { LATE } else { self.setting.late() }));
         let [wanted, in_use, is_reported] =
             [&facts.wanted, &facts.in_use, &facts.reported].map(|flags| flag(flags, &site));
         let [there, ready, tainted, managed] =
             [&facts.there, &facts.ready, &facts.tainted, &facts.managed].map(|flags| flag(flags, site.0.as_str()));
         if is_reported.is {
             self.violate(Rule::I1, format_args!("{actor} deletes {name} while {site:?} is reported"));
+        }
+        let is_lost = ready.was(false, from) || there.was(false, from);
+        // All else was so when it was sent. What must not be is that it is mounted by now, unless it was sent by force.
+        if is_late {
+            return in_use.is && (tainted.was(true, from) || (is_lost && self.setting.forces));
         }
         if (wanted.is && wanted.since < from) || (there.is && !managed.was(true, from)) {
             self.violate(Rule::I5, format_args!("{actor} deletes {name} of {site:?}, since {wanted:?} {managed:?}"));
@@ -218,7 +231,6 @@ impl Checks {
             return false;
         }
         let is_over = !wanted.is && now.saturating_sub(wanted.since) >= self.setting.waits();
-        let is_lost = ready.was(false, from) || there.was(false, from);
         if tainted.was(true, from) || (is_lost && is_over && self.setting.forces) {
             self.counts[2] += 1;
             return true;
@@ -245,6 +257,11 @@ impl Checks {
         };
         self.written.get(&key).into_iter().flatten().any(|at| is_between(*at))
             || !self.audit.matching(is_read).is_empty()
+    }
+
+    /// A deletion of this daemon may be done late.
+    pub(super) fn is_late(&mut self, daemon: &'static str) {
+        self.late.insert(daemon, Instant::now() + LATE);
     }
 
     /// What is mounted on a node.

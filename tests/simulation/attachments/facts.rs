@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::objects::{
-    ATTACHMENTS, CLAIMS, Claim, NODES, PODS, Site, VOLUMES, are_bound, attachment_name, claims_of, has_statuses,
+    ALL, ATTACHMENTS, CLAIMS, Claim, NODES, PODS, Site, VOLUMES, are_bound, attachment_name, claims_of, has_statuses,
     is_attached, is_finished, is_managed, is_ready, is_running, is_tainted, reported, used,
 };
 use crate::stage::Commit;
@@ -41,6 +41,8 @@ pub(super) struct Facts {
     /// The same, but what was wanted once stays wanted as long as the pod does not end.
     pub(super) wished: BTreeMap<Site, Flag>,
     wishes: BTreeSet<(String, Site)>,
+    /// The claims that lead to a volume.
+    leads: BTreeMap<&'static str, Flag>,
     /// Where a kubelet may use a volume, as it has said, or has not said yet since its node was registered anew.
     pub(super) in_use: BTreeMap<Site, Flag>,
     /// Where a node reports a volume.
@@ -127,7 +129,23 @@ impl Facts {
         set_all(&mut self.in_use, name, &uses, now);
     }
 
+    /// Whether a daemon that may see each object as late as this may find that a pod wants a volume there. A pod and its claim need not have
+    /// been there together.
+    pub(super) fn may_be_wished(&self, site: &Site, from: Duration) -> bool {
+        let claims =
+            self.all(PODS).filter(|pod| uses_volumes(pod) && text(pod, "/spec/nodeName") == site.0).flat_map(claims_of);
+        let leads = |claim: &str| {
+            let volume = Claim::of(claim).and_then(Claim::volume);
+            volume.as_ref() == Some(&site.1) && flag(&self.leads, claim).was(true, from)
+        };
+        flag(&self.wished, site).was(true, from) || claims.into_iter().any(leads)
+    }
+
     fn wish(&mut self, now: Duration) {
+        for claim in &ALL {
+            let is_led = self.volume(claim.name).is_some();
+            self.leads.entry(claim.name).or_default().set(is_led, now);
+        }
         let (mut wanted, mut living) = (BTreeSet::new(), BTreeSet::new());
         for pod in self.all(PODS).filter(|pod| uses_volumes(pod)) {
             let uid = text(pod, "/metadata/uid").to_owned();

@@ -38,6 +38,8 @@ pub(super) enum Own {
     Manage(usize),
     /// An attachment that a person has made goes again.
     Take(String),
+    /// If it has sent the deletion that is done late, a daemon dies.
+    Kill(usize, FaultId),
     /// What a watch has not told by now it never will: its daemon has to list.
     Forget(usize, &'static str, FaultId),
 }
@@ -89,6 +91,14 @@ impl Play {
             Own::Supply(claim) => self.cluster.supply(Claim::of(claim).unwrap()),
             Own::Manage(node) => self.cluster.manage(&node_name(node), true),
             Own::Take(name) => self.cluster.delete(ATTACHMENTS, &name),
+            Own::Kill(daemon, fault) => {
+                let is_sent = self.stage.testbed.api.faults().hits(fault) > 0;
+                if let Some(running) = self.stage.daemons[daemon].take_if(|_| is_sent) {
+                    running.kill();
+                    self.stage.after(0.0, 8.0, Undo::Start);
+                }
+                self.stage.release(fault);
+            }
             Own::Forget(daemon, kind, fault) => {
                 self.stage.testbed.api.compact();
                 let on = Matching::any().user(DAEMONS[daemon]).resource(kind);
@@ -217,6 +227,10 @@ impl Play {
 
     fn fail_api(&mut self) {
         let daemon = self.stage.daemon();
+        if self.stage.rng.random_bool(0.1) {
+            self.delete_late(daemon);
+            return;
+        }
         let (verb, plural) = [
             ("patch", NODES),
             ("patch", NODES),
@@ -243,6 +257,15 @@ impl Play {
         let on = Matching::any().user(DAEMONS[daemon]).verb(verb).resource(plural);
         let fault = Fault::on(on, action).times(self.stage.rng.random_range(1..=3));
         self.stage.testbed.api.faults().add(fault);
+    }
+
+    /// A deletion is done long after it was sent. Its daemon dies meanwhile.
+    fn delete_late(&mut self, daemon: usize) {
+        let (delay, name) = (self.stage.seconds(5.0, 30.0), DAEMONS[daemon]);
+        let on = Matching::any().user(name).verb("delete").resource(ATTACHMENTS);
+        let fault = self.stage.testbed.api.faults().add(Fault::on(on, Action::DelayBefore(delay)).times(1));
+        self.checks().is_late(name);
+        self.later(2.0, 12.0, Own::Kill(daemon, fault));
     }
 
     /// People, other drivers and other controllers write.

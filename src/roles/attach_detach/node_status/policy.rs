@@ -39,6 +39,8 @@ pub struct Attachment {
     pub is_wanted: bool,
     /// Its name is withdrawn, so that it can be deleted.
     pub is_withdrawn: bool,
+    /// No earlier deletion of it can still be done.
+    pub is_kept: bool,
 }
 
 impl Attachment {
@@ -50,10 +52,10 @@ impl Attachment {
 
 /// What becomes of the name of an attachment's volume (row 7, and rows 4, 9, 11, 14 of spec 5).
 pub fn report(attachment: Attachment) -> Report {
-    let Attachment { is_attached, is_deleting, is_wanted, is_withdrawn } = attachment;
+    let Attachment { is_attached, is_deleting, is_wanted, is_withdrawn, is_kept } = attachment;
     if !is_attached || is_deleting || is_withdrawn {
         Report::No
-    } else if is_wanted {
+    } else if is_wanted && is_kept {
         Report::Yes
     } else {
         Report::AsIs

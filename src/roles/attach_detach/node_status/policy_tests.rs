@@ -44,7 +44,8 @@ const FRESH: Progress = Progress { is_fresh: true, is_gone: false };
 
 #[test]
 fn case_7_and_section_5_say_when_a_name_is_reported() {
-    let live = Attachment { is_attached: true, is_deleting: false, is_wanted: true, is_withdrawn: false };
+    let live =
+        Attachment { is_attached: true, is_deleting: false, is_wanted: true, is_withdrawn: false, is_kept: true };
     for (row, attachment, expected) in [
         ("5.11", live, Report::Yes),
         ("5.3", Attachment { is_wanted: false, ..live }, Report::AsIs),
@@ -52,6 +53,7 @@ fn case_7_and_section_5_say_when_a_name_is_reported() {
         ("5.4", Attachment { is_deleting: true, is_wanted: false, ..live }, Report::No),
         ("5.14 and D16", Attachment { is_deleting: true, ..live }, Report::No),
         ("7a", Attachment { is_withdrawn: true, is_wanted: false, ..live }, Report::No),
+        ("7d, it may still be deleted", Attachment { is_kept: false, ..live }, Report::AsIs),
         ("7a, wanted again, until the volume knows", Attachment { is_withdrawn: true, ..live }, Report::No),
     ] {
         assert_eq!(report(attachment), expected, "{row}");
@@ -115,7 +117,8 @@ fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_i
         "the last one is there"
     );
     assert_eq!(next(&coming(&[&name("b")], None)), write(), "a name that is to be taken out");
-    let on_its_way = Attachment { is_attached: false, is_deleting: false, is_wanted: true, is_withdrawn: false };
+    let on_its_way =
+        Attachment { is_attached: false, is_deleting: false, is_wanted: true, is_withdrawn: false, is_kept: true };
     assert!(on_its_way.is_on_its_way());
     for other in [
         Attachment { is_attached: true, ..on_its_way },
@@ -162,7 +165,7 @@ proptest! {
     #[test]
     fn i6_only_what_was_seen_attached_is_reported_and_the_rest_stays(
         held in prop::collection::vec((0_u8..6, any::<bool>()), 0..8),
-        facts in prop::collection::btree_map(0_u8..6, any::<(bool, bool, bool, bool)>(), 0..6),
+        facts in prop::collection::btree_map(0_u8..6, any::<(bool, bool, bool, bool, bool)>(), 0..6),
     ) {
         let entry = |(number, is_csi): &(u8, bool)| AttachedVolume {
             name: if *is_csi { name(&number.to_string()) } else { format!("kubernetes.io/aws-ebs/{number}") }.into(),
@@ -171,8 +174,8 @@ proptest! {
         let held: Vec<AttachedVolume> = held.iter().map(entry).collect();
         let attachments: BTreeMap<VolumeId, Attachment> = facts
             .iter()
-            .map(|(number, &(is_attached, is_deleting, is_wanted, is_withdrawn))| {
-                (id(&number.to_string()), Attachment { is_attached, is_deleting, is_wanted, is_withdrawn })
+            .map(|(number, &(is_attached, is_deleting, is_wanted, is_withdrawn, is_kept))| {
+                (id(&number.to_string()), Attachment { is_attached, is_deleting, is_wanted, is_withdrawn, is_kept })
             })
             .collect();
         let reports = attachments.iter().map(|(id, attachment)| (id.clone(), report(*attachment))).collect();

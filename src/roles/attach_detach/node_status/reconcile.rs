@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{BY_NODE, ObjectName};
 use crate::roles::attach_detach::context::Context;
-use crate::roles::attach_detach::memory::{NodeMemory, VolumeMemory, Withdrawal};
+use crate::roles::attach_detach::memory::{NodeMemory, SiteMemory, VolumeMemory, Withdrawal};
 use crate::roles::attach_detach::metrics;
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
@@ -72,15 +72,18 @@ impl Reconcile for Nodes {
             if !cx.memory.attachments.read(uid, |known| known.is_own) || !cx.is_of(&held, &id, name) {
                 continue;
             }
-            let withdrawal = cx.memory.volumes.read(id.name(), |memory: &VolumeMemory| memory.withdrawal(name, uid));
+            let of_site = |site: &SiteMemory| (site.withdrawal, site.is_kept, site.is_deleted);
+            let remembered = |memory: &VolumeMemory| memory.site(name, uid).map(of_site).unwrap_or_default();
+            let (withdrawal, is_kept, is_deleted) = cx.memory.volumes.read(id.name(), remembered);
             if withdrawal == Some(Withdrawal::Asked) {
                 asked.push((id.clone(), uid.clone()));
             }
             let attachment = Attachment {
                 is_attached: held.status.attached,
-                is_deleting: held.metadata.deletion_timestamp.is_some() || cx.is_deleted(&id, name, uid),
+                is_deleting: held.metadata.deletion_timestamp.is_some() || is_deleted,
                 is_wanted: withdrawal == Some(Withdrawal::Ended) || wanted.contains(&id),
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
+                is_kept,
             };
             is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
             reports.insert(id, report(attachment));

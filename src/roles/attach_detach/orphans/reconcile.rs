@@ -98,7 +98,7 @@ impl Reconcile for Orphans {
             Step::Note => Ok(Answer::Noted(self.0.scope.clock.now())),
             Step::Forget => Ok(Answer::Forgotten),
             Step::Delete => {
-                io.delete(&self.0.stores.attachments, view.held.as_ref(), DELETE).await?;
+                io.delete_unchanged(&self.0.stores.attachments, view.held.as_ref(), DELETE).await?;
                 Ok(Answer::Deleted)
             }
             Step::Wait(time) => Err(Stop::Later(time)),

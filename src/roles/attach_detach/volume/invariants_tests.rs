@@ -35,6 +35,8 @@ struct Object {
 struct Node {
     /// Uid, and whether it is attached, and being deleted.
     attachment: Option<(u32, bool, bool)>,
+    /// The version of the attachment.
+    version: u32,
     /// The second in which its pod was made.
     pod: Option<u32>,
     is_mounted: bool,
@@ -62,8 +64,9 @@ struct World {
     nodes: [Node; 3],
     memory: VolumeMemory,
     progress: Progress,
-    sending: Vec<Step>,
-    /// Deletions that are still to be done: where, of which uid, and whether by force.
+    /// What was decided, and on which version of the attachment.
+    sending: Vec<(Step, u32)>,
+    /// Deletions that are still to be done: where, of which version, and whether by force.
     late: Vec<(usize, u32, bool)>,
     now: Instant,
     uids: u32,
@@ -106,8 +109,6 @@ impl World {
             let memory = self.memory.sites.get(NODES[at]).cloned().unwrap_or_default();
             site.memory = if *memory.uid == *self.uid(at) { memory } else { SiteMemory::default() };
             site.age = site.memory.phase.map_or(Duration::ZERO, |(_, since)| self.now - since);
-            let until = site.memory.unsure_until;
-            site.until_sure = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(self.now));
             (NODES[at].to_owned(), site)
         };
         View {
@@ -120,19 +121,25 @@ impl World {
     /// The volume's attempt goes on: a request is answered, or else one is decided.
     fn volume(&mut self, fate: Fate) -> Result<bool, TestCaseError> {
         match self.sending.pop() {
-            Some(Step::Delete(node, force)) => return self.delete(&node, force, fate).map(|()| true),
-            Some(Step::Create(node)) => return self.create(&node, fate).map(|()| true),
+            Some((Step::Delete(node, force), version)) => {
+                return self.delete(&node, version, force, fate).map(|()| true);
+            }
+            Some((Step::Create(node), _)) => return self.create(&node, fate).map(|()| true),
+            Some((Step::Keep(node), _)) => {
+                self.keep(&node, fate);
+                return Ok(true);
+            }
             _ => {}
         }
         let view = self.view();
         let (mut sending, mut is_done) = (Vec::new(), false);
         match next_step(&view, &self.progress) {
             Next::Together(steps) => sending = steps,
-            Next::Do(Step::Track(phases)) => self.memory.track(phases, self.now),
+            Next::Do(Step::Track(found)) => self.memory.track(found, self.now),
             Next::Do(Step::Withdraw(nodes)) => self.mark(&nodes, Withdrawal::Asked),
             Next::Do(Step::Restore(nodes)) => {
                 self.mark(&nodes, Withdrawal::Ended);
-                self.progress.is_restored = true;
+                (self.progress.is_restored, self.progress.kept) = (true, Vec::new());
             }
             Next::Do(Step::Tell(news)) => {
                 for news in news {
@@ -152,9 +159,6 @@ impl World {
             if let Step::Delete(node, force) = step {
                 let site = &view.sites[node];
                 prop_assert!(!site.is_reported, "I1, as decided");
-                if site.is_unsure() {
-                    continue;
-                }
                 prop_assert!(!site.is_wanted(), "I5");
                 let node = &self.nodes[at(node)].cached;
                 prop_assert!(force.is_some() || !node.in_use, "I2, as decided");
@@ -165,7 +169,11 @@ impl World {
                 }
             }
         }
-        self.sending = sending;
+        let version = |step: &Step| match step {
+            Step::Delete(node, _) => self.nodes[at(node)].version,
+            _ => 0,
+        };
+        self.sending = sending.into_iter().map(|step| (step.clone(), version(&step))).collect();
         Ok(!is_done)
     }
 
@@ -175,15 +183,31 @@ impl World {
         }
     }
 
-    fn delete(&mut self, name: &str, force: Option<Force>, fate: Fate) -> Result<(), TestCaseError> {
-        let held = self.nodes[at(name)].attachment.map(|(uid, ..)| (at(name), uid, force.is_some()));
+    /// The attachment is written.
+    fn keep(&mut self, name: &str, fate: Fate) {
+        if fate != Fate::Refused {
+            self.nodes[at(name)].version += 1;
+        }
+        if fate == Fate::Answered {
+            self.memory.change(name, |site| site.is_kept = true);
+            self.progress.kept.push(name.to_owned());
+        }
+    }
+
+    fn delete(&mut self, name: &str, of: u32, force: Option<Force>, fate: Fate) -> Result<(), TestCaseError> {
+        let held = (at(name), of, force.is_some());
+        let is_stale = self.nodes[at(name)].version != of;
         match fate {
             Fate::Refused => {}
-            Fate::Late => self.late.extend(held),
-            Fate::Answered | Fate::Lost => held.into_iter().try_for_each(|held| self.deleted(held))?,
+            Fate::Late => self.late.push(held),
+            Fate::Answered | Fate::Lost => self.deleted(held)?,
         }
         if let (Fate::Late | Fate::Lost, Some(site)) = (fate, self.memory.sites.get_mut(name)) {
-            site.unsure_until = Some(self.now + Duration::from_secs(120));
+            site.is_kept = false;
+        }
+        if fate == Fate::Answered && is_stale {
+            // It is read again.
+            return Ok(());
         }
         if fate != Fate::Answered {
             self.progress.failed = Some((name.to_owned(), AttemptFailure(AttemptError::Endless(1))));
@@ -196,10 +220,11 @@ impl World {
     /// A deletion is done.
     fn deleted(&mut self, (at, of, is_forced): (usize, u32, bool)) -> Result<(), TestCaseError> {
         let node = &mut self.nodes[at];
-        if let Some((_, _, is_deleting)) = node.attachment.as_mut().filter(|(uid, ..)| *uid == of) {
+        if let Some((_, _, is_deleting)) = node.attachment.as_mut().filter(|_| node.version == of) {
             prop_assert!(!node.live.is_reported, "I1");
             prop_assert!(is_forced || !node.is_mounted, "a volume is taken from under a pod");
             *is_deleting = true;
+            node.version += 1;
         }
         Ok(())
     }
@@ -209,8 +234,9 @@ impl World {
             return Ok(());
         }
         self.uids += 1;
-        let uid = self.uids;
-        self.nodes[at(name)].attachment.get_or_insert((uid, false, false));
+        let (uid, node) = (self.uids, &mut self.nodes[at(name)]);
+        node.attachment.get_or_insert((uid, false, false));
+        node.version += 1;
         let held = self.nodes.iter().filter(|node| node.attachment.is_some()).count();
         prop_assert_eq!(held, 1, "I4");
         Ok(())
@@ -240,13 +266,14 @@ impl World {
             return Ok(true);
         }
         let (uid, node) = (self.uid(at), &self.nodes[at]);
-        let withdrawal = self.memory.withdrawal(NODES[at], &uid).filter(|_| node.attachment.is_some());
-        let is_deleted = self.memory.sites.get(NODES[at]).is_some_and(|site| *site.uid == *uid && site.is_deleted);
+        let held = self.memory.site(NODES[at], &uid).filter(|_| node.attachment.is_some());
+        let (withdrawal, is_kept) = (held.and_then(|site| site.withdrawal), held.is_some_and(|site| site.is_kept));
+        let is_deleted = held.is_some_and(|site| site.is_deleted);
         let report = node.attachment.map(|(_, is_attached, is_deleting)| {
             let is_wanted = node.pod.is_some() || withdrawal == Some(Withdrawal::Ended);
             let is_withdrawn = matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed));
             let is_deleting = is_deleting || is_deleted;
-            (id(), status::report(status::Attachment { is_attached, is_deleting, is_wanted, is_withdrawn }))
+            (id(), status::report(status::Attachment { is_attached, is_deleting, is_wanted, is_withdrawn, is_kept }))
         });
         let mut object = crate::cluster::NodeState::default();
         if node.cached.is_reported {
@@ -298,6 +325,7 @@ impl World {
             6 => {
                 if let Some((_, is_attached, false)) = &mut node.attachment {
                     *is_attached = true;
+                    node.version += 1;
                 }
             }
             7 if node.attachment.is_some_and(|(.., is_deleting)| is_deleting) => {
@@ -305,13 +333,9 @@ impl World {
             }
             8 => node.writes(|live| live.is_ready = !live.is_ready),
             9 => node.writes(|live| live.is_tainted = !live.is_tainted),
-            10 => {
-                self.now += Duration::from_secs(200);
-                self.late.clear();
-            }
-            // Another leader: what was decided is never sent, and what was sent is done or lost.
+            10 => self.now += Duration::from_secs(200),
+            // Another leader: what was decided is never sent, and what was sent may be done later.
             11 => {
-                self.late.clear();
                 (self.memory, self.progress, self.sending) = (VolumeMemory::default(), Progress::default(), Vec::new());
                 for node in &mut self.nodes {
                     (node.writing, node.writer) = (None, status::Progress::default());

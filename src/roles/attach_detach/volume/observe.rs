@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::cluster::{NodeState, PersistentVolume, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{SiteMemory, of_volume};
@@ -141,8 +139,7 @@ fn site(
     let is_listed = |state: &NodeState| state.volumes_attached.iter().any(|volume| *volume.name == *id.name());
     let now = cx.scope.clock.now();
     let age = memory.phase.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(since));
-    let until = |moment: Option<Instant>| moment.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-    let (until_retry, until_sure) = (until(memory.retry_at), until(memory.unsure_until));
+    let until_retry = memory.retry_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
     Site {
         is_managed: state.as_ref().is_none_or(|state| cx.manages(state)),
         standing: standing(cx, id, node, state.as_deref(), &attachment),
@@ -153,7 +150,6 @@ fn site(
         is_written,
         age,
         until_retry,
-        until_sure,
         memory,
     }
 }

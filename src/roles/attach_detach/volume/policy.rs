@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::roles::attach_detach::guard::Permit;
-use crate::roles::attach_detach::memory::{Phase, Withdrawal};
+use crate::roles::attach_detach::memory::{Found, Withdrawal};
 use crate::roles::kit::drive::Next;
 
 use super::gate::{Force, Gate, gate};
@@ -26,8 +26,11 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
         Permit::After(left) => return Next::Do(Step::Wait(left)),
         Permit::No => return Next::Done,
     }
-    if let Some(phases) = phases(view) {
-        return Next::Do(Step::Track(phases));
+    if let Some(found) = found(view) {
+        return Next::Do(Step::Track(found));
+    }
+    if !progress.kept.is_empty() {
+        return Next::Do(Step::Restore(progress.kept.clone()));
     }
     let mut plan = Plan::default();
     for (node, site) in view.sites.iter().filter(|(_, site)| site.is_managed) {
@@ -38,6 +41,9 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
     }
     if !plan.withdrawn.is_empty() {
         return Next::Do(Step::Withdraw(plan.withdrawn));
+    }
+    if !plan.kept.is_empty() {
+        return Next::Together(plan.kept.into_iter().map(Step::Keep).collect());
     }
     // All that is detached comes before anything is attached.
     if !plan.deleted.is_empty() {
@@ -66,7 +72,7 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
 fn after_failure(view: &View, progress: &Progress) -> Option<Next<Step>> {
     let (node, failure) = progress.failed.as_ref()?;
     Some(Next::Do(match progress.is_live {
-        _ if view.sites.get(node).is_some_and(Site::is_unsure) => Step::Fail(failure.clone()),
+        _ if view.sites.get(node).is_some_and(Site::may_go) => Step::Fail(failure.clone()),
         None => Step::ReadAgain(node.clone()),
         Some(true) if !progress.is_restored => Step::Restore(vec![node.clone()]),
         Some(_) => Step::Fail(failure.clone()),
@@ -74,21 +80,25 @@ fn after_failure(view: &View, progress: &Progress) -> Option<Next<Step>> {
 }
 
 /// How far the volume is on each node, if that is not what is remembered.
-fn phases(view: &View) -> Option<BTreeMap<String, (Box<str>, Phase)>> {
-    let phase = |(node, site): (&String, &Site)| Some((node.clone(), (Box::from(site.uid()), site.phase()?)));
-    let phases: BTreeMap<_, _> = view.sites.iter().filter_map(phase).collect();
-    let is_held = |(node, (uid, phase)): (&String, &(Box<str>, Phase))| {
-        let memory = &view.sites[node].memory;
-        memory.uid == *uid && memory.phase.is_some_and(|(held, _)| held == *phase)
+fn found(view: &View) -> Option<BTreeMap<String, Found>> {
+    let of = |(node, site): (&String, &Site)| {
+        let phase = site.phase()?;
+        Some((node.clone(), Found { uid: site.uid().into(), phase, is_reported: site.is_reported }))
     };
-    let is_known = phases.iter().all(is_held) && view.remembered.iter().all(|node| phases.contains_key(node));
-    (!is_known).then_some(phases)
+    let found: BTreeMap<_, _> = view.sites.iter().filter_map(of).collect();
+    let is_held = |(node, found): (&String, &Found)| {
+        let memory = &view.sites[node].memory;
+        memory.uid == found.uid && memory.phase.is_some_and(|(held, _)| held == found.phase)
+    };
+    let is_known = found.iter().all(is_held) && view.remembered.iter().all(|node| found.contains_key(node));
+    (!is_known).then_some(found)
 }
 
 /// What the rows about detaching say.
 #[derive(Debug, Default)]
 struct Plan {
     restored: Vec<String>,
+    kept: Vec<String>,
     withdrawn: Vec<String>,
     deleted: Vec<(String, Option<Force>)>,
     waits: Vec<Duration>,
@@ -96,24 +106,17 @@ struct Plan {
 
 impl Plan {
     fn detach(&mut self, view: &View, node: &str, site: &Site) {
-        if site.is_unsure() {
-            // Whatever pods want by now: its name is out, nobody uses it, and it may go at any moment. So it goes, and is made anew.
-            if site.until_retry.is_zero() {
-                let opened = gate(site.standing, site.age, view.rules.force);
-                let force = if let Gate::Open(force) = opened { force } else { None };
-                self.deleted.push((node.to_owned(), force));
-            } else {
-                self.waits.push(site.until_retry);
-            }
-            return;
-        }
         if !matches!(site.state(), State::Pending | State::Attached) {
             return;
         }
         let withdrawal = site.withdrawal();
         // A pod wants it again (row c of spec 7).
         if site.is_wanted() {
-            self.restored.extend(withdrawal.map(|_| node.to_owned()));
+            if site.may_go() {
+                self.kept.push(node.to_owned());
+            } else {
+                self.restored.extend(withdrawal.map(|_| node.to_owned()));
+            }
             return;
         }
         // What no watch has shown yet is deleted once one has.
@@ -122,16 +125,20 @@ impl Plan {
         }
         match gate(site.standing, site.age, view.rules.force) {
             Gate::Open(_) if !view.until_detach.is_zero() => self.waits.push(view.until_detach),
+            // Each attempt ends well that only asks for a withdrawal, so its queue knows nothing of failed deletions.
+            Gate::Open(_) if !site.until_retry.is_zero() => self.waits.push(site.until_retry),
             Gate::Open(force) => match withdrawal {
-                // Each attempt ends well that only asks for a withdrawal, so its queue knows nothing of refused deletions.
-                None if !site.until_retry.is_zero() => self.waits.push(site.until_retry),
                 None => self.withdrawn.push(node.to_owned()),
                 Some(Withdrawal::Confirmed) if !site.is_reported => self.deleted.push((node.to_owned(), force)),
                 // The writer of the node's status wakes this volume.
                 Some(_) => {}
             },
             Gate::Shut(left) => {
-                self.restored.extend(withdrawal.map(|_| node.to_owned()));
+                match withdrawal {
+                    Some(_) if site.may_go() => self.kept.push(node.to_owned()),
+                    Some(_) => self.restored.push(node.to_owned()),
+                    None => {}
+                }
                 self.waits.extend(left);
             }
         }

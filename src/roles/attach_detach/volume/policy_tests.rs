@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Pod, VolumeAttachment};
 use crate::roles::attach_detach::config::{AttachDetachSection, MultiAttach};
-use crate::roles::attach_detach::memory::SiteMemory;
+use crate::roles::attach_detach::memory::{Phase, SiteMemory};
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::attach_detach::wishes::Wish;
 
@@ -52,10 +52,9 @@ pub(super) fn site(attachment: Held) -> Site {
         attachment,
         is_reported: false,
         is_written: true,
-        memory: SiteMemory::default(),
+        memory: SiteMemory { is_kept: true, ..SiteMemory::default() },
         age: Duration::ZERO,
         until_retry: Duration::ZERO,
-        until_sure: Duration::ZERO,
     }
 }
 
@@ -363,7 +362,8 @@ fn how_far_a_volume_is_is_noted_before_anything_is_done() {
     };
     let phases = |phase| {
         let uid = if phase == Phase::Blocked { "" } else { "va-n" };
-        Next::Do(Step::Track(BTreeMap::from([("n".to_owned(), (uid.into(), phase))])))
+        let found = Found { uid: uid.into(), phase, is_reported: false };
+        Next::Do(Step::Track(BTreeMap::from([("n".to_owned(), found)])))
     };
     for (attachment, is_wanted, phase) in [
         (Held::None, true, Phase::Blocked),
@@ -397,7 +397,8 @@ fn d13_after_a_failed_deletion_the_name_is_put_back_if_the_attachment_is_live() 
     let failure = || AttemptFailure(AttemptError::Endless(1));
     let view = view(vec![("n", withdrawn(lasting(site(live("n")), LONG), Withdrawal::Confirmed))]);
     let failed = |is_live, is_restored| {
-        next_step(&view, &Progress { failed: Some(("n".to_owned(), failure())), is_live, is_restored })
+        let failed = Some(("n".to_owned(), failure()));
+        next_step(&view, &Progress { failed, is_live, is_restored, ..Progress::default() })
     };
     assert_eq!(failed(None, false), Next::Do(Step::ReadAgain("n".to_owned())));
     assert_eq!(failed(Some(true), false), restore("n"));
@@ -406,22 +407,33 @@ fn d13_after_a_failed_deletion_the_name_is_put_back_if_the_attachment_is_live() 
 }
 
 #[test]
-fn d26_what_the_api_may_still_delete_goes_whatever_pods_want_by_now() {
+fn d26_what_the_api_may_still_delete_is_written_before_its_name_is_put_back() {
     use super::super::view::AttemptFailure;
     use crate::roles::kit::AttemptError;
-    let failure = || AttemptFailure(AttemptError::Endless(1));
-    let unsure = |standing, until_sure, until_retry| {
-        let site = Site { until_sure, ..on(standing, wanted(site(live("n")), "web", 1)) };
-        let site = withdrawn(lasting(site, Duration::from_secs(10)), Withdrawal::Confirmed);
-        view(vec![("n", Site { until_retry, ..site })])
+    let unsure = |site: Site| {
+        let mut site = withdrawn(lasting(site, LONG), Withdrawal::Confirmed);
+        site.memory.is_kept = false;
+        site
     };
+    let of = |site: Site| view(vec![("n", site)]);
+    let keep = Next::Together(vec![Step::Keep("n".to_owned())]);
+    let failure = || AttemptFailure(AttemptError::Endless(1));
     let failed = Progress { failed: Some(("n".to_owned(), failure())), ..Progress::default() };
-    assert_eq!(next_step(&unsure(READY, LONG, LONG), &failed), Next::Do(Step::Fail(failure())), "nothing is put back");
-    assert_eq!(step(&unsure(READY, LONG, Duration::ZERO)), delete("n", None));
-    assert_eq!(step(&unsure(TAINTED, LONG, Duration::ZERO)), delete("n", Some(Force::OutOfService)));
-    // A kubelet whose pod wants it says so, and cannot mount it.
+    let unwanted = || unsure(site(live("n")));
+    assert_eq!(next_step(&of(unwanted()), &failed), Next::Do(Step::Fail(failure())), "nothing is put back");
+    assert_eq!(step(&of(unwanted())), delete("n", None));
+    assert_eq!(step(&of(Site { until_retry: LONG, ..unwanted() })), Next::Do(Step::Wait(LONG)));
+    let again = || unsure(wanted(site(live("n")), "web", 1));
+    assert_eq!(step(&of(again())), keep);
+    let kept = Progress { kept: vec!["n".to_owned()], ..Progress::default() };
+    assert_eq!(next_step(&of(again()), &kept), restore("n"), "the writer of the status is woken");
+    // An earlier leader may have asked for it.
+    let mut taken_over = lasting(wanted(site(live("n")), "web", 1), LONG);
+    taken_over.memory.is_kept = false;
+    assert_eq!(step(&of(taken_over.clone())), keep);
+    assert_eq!(step(&of(lasting(reported(taken_over), LONG))), Next::Done, "then its name would be out");
+    // By force, and then the node is back.
     let used = Standing::There { in_use: true, out_of_service: false, is_ready: true };
-    assert_eq!(step(&unsure(used, LONG, Duration::ZERO)), delete("n", None));
-    assert_eq!(step(&unsure(READY, LONG, Duration::from_secs(1))), Next::Do(Step::Wait(Duration::from_secs(1))));
-    assert_eq!(step(&unsure(READY, Duration::ZERO, Duration::ZERO)), restore("n"), "it cannot go any more");
+    assert_eq!(step(&of(on(used, unwanted()))), keep);
+    assert_eq!(step(&of(unsure(wanted(site(pending("n")), "web", 1)))), restore("n"), "nothing is reported yet");
 }

@@ -1,17 +1,18 @@
 //! The reconciler of volumes, with one request for each step. The policy is [`policy`](super::policy).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{ApiErrorKind, ObjectName, VolumeAttachment};
+use crate::cluster::names::ANNOTATION_KEPT_AT;
+use crate::cluster::{ApiErrorKind, ObjectName, Patch, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory, Withdrawal};
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::{
-    AttemptError, Confirmed, End, Io, Memory, NoReason, Op, Reconcile, Run, Start, Stop, Telling, TermScope,
+    AttemptError, Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, TermScope,
+    Written,
 };
 
 use super::gate::Force;
@@ -22,9 +23,8 @@ use super::view::{Answer, AttemptFailure, Progress, Site, Step, View};
 
 /// Deletes an attachment.
 const DELETE: Op = Op("cannot delete the VolumeAttachment");
-
-/// How long the API may still do what it has not answered. It gives a request up after a minute, unless it is told otherwise.
-const UNSURE: Duration = Duration::from_secs(120);
+/// Writes an attachment.
+const KEEP: Op = Op("cannot write the VolumeAttachment, to keep it");
 
 /// The reconciler of the queue of volumes. A key is the driver and its id of the volume, so that nothing else is done with a volume at the
 /// same time, whatever the number of its nodes.
@@ -97,6 +97,7 @@ impl Reconcile for Volumes {
                 self.wake(&nodes);
                 Ok(Answer::Restored)
             }
+            Step::Keep(node) => self.keep(node, view, io).await,
             Step::Delete(node, force) => self.delete(node, force, view, io).await,
             Step::ReadAgain(node) => {
                 let Some(held) = view.sites.get(&node).and_then(Site::attachment) else {
@@ -120,9 +121,13 @@ impl Reconcile for Volumes {
 
     fn apply(memory: &mut VolumeMemory, progress: &mut Progress, answer: Answer) {
         match answer {
-            Answer::Tracked(phases, now) => memory.track(phases, now),
+            Answer::Tracked(found, now) => memory.track(found, now),
             Answer::Withdrawn => {}
-            Answer::Restored => progress.is_restored = true,
+            Answer::Restored => (progress.is_restored, progress.kept) = (true, Vec::new()),
+            Answer::Kept(node) => {
+                memory.change(&node, |site| site.is_kept = true);
+                progress.kept.push(node);
+            }
             Answer::Deleted(node, _) => memory.change(&node, |site| site.is_deleted = true),
             Answer::NotDeleted(node, failure, retry_at) => {
                 memory.change(&node, |site| {
@@ -131,16 +136,16 @@ impl Reconcile for Volumes {
                 // Of several the first is told; the others are seen again by the next attempt.
                 progress.failed.get_or_insert((node, failure));
             }
-            Answer::Unanswered(node, failure, [retry_at, until]) => {
+            Answer::Unanswered(node, failure, retry_at) => {
                 memory.change(&node, |site| {
-                    site.refused = site.refused.saturating_add(1);
-                    (site.retry_at, site.unsure_until) = (Some(retry_at), Some(until));
+                    (site.refused, site.retry_at) = (site.refused.saturating_add(1), Some(retry_at));
+                    site.is_kept = false;
                 });
                 progress.failed.get_or_insert((node, failure));
             }
             Answer::Read(is_live) => progress.is_live = Some(is_live),
             Answer::Created(node, uid, version) => {
-                memory.sites.insert(node, SiteMemory { uid, created: version, ..SiteMemory::default() });
+                memory.sites.insert(node, SiteMemory { uid, created: version, is_kept: true, ..SiteMemory::default() });
             }
             Answer::Told(news) => {
                 for news in news {
@@ -182,6 +187,19 @@ impl Volumes {
         }
     }
 
+    /// A deletion names the version that it was decided on, so that none is done which was sent before this.
+    async fn keep(&self, node: String, view: &View, io: &Io<'_, VolumeId>) -> Result<Answer, Stop<NoReason>> {
+        let Some(held) = view.sites.get(&node).and_then(Site::attachment) else {
+            return Err(Stop::LookAgain);
+        };
+        let annotations = json!({ ANNOTATION_KEPT_AT: self.0.scope.clock.wall().to_string() });
+        let patch = Patch::Merge(json!({ "metadata": { "uid": held.metadata.uid, "annotations": annotations } }));
+        match io.write(&self.0.stores.attachments, held.as_ref(), (Part::Object, &patch), KEEP).await? {
+            Written::Kept => Ok(Answer::Kept(node)),
+            Written::Ended | Written::NotFound(_) => Err(Stop::LookAgain),
+        }
+    }
+
     async fn delete(
         &self,
         node: String,
@@ -193,17 +211,14 @@ impl Volumes {
         let Some((site, held)) = site.and_then(|site| Some((site, site.attachment()?))) else {
             return Err(Stop::LookAgain);
         };
-        match io.delete(&self.0.stores.attachments, held.as_ref(), DELETE).await {
+        match io.delete_unchanged(&self.0.stores.attachments, held.as_ref(), DELETE).await {
             Ok(_) => Ok(Answer::Deleted(node, force)),
             Err(Stop::Failed(error)) => {
                 let delay = self.0.section.retry.backoff().delay(site.memory.refused.saturating_add(1), None, 0.0);
-                let (now, is_unanswered) =
-                    (self.0.scope.clock.now(), error.api().is_some_and(|it| it.kind().is_unanswered()));
-                Ok(if is_unanswered {
-                    Answer::Unanswered(node, AttemptFailure(error), [now + delay, now + UNSURE])
-                } else {
-                    Answer::NotDeleted(node, AttemptFailure(error), now + delay)
-                })
+                let (retry_at, is_unanswered) =
+                    (self.0.scope.clock.now() + delay, error.api().is_some_and(|it| it.kind().is_unanswered()));
+                let answer = if is_unanswered { Answer::Unanswered } else { Answer::NotDeleted };
+                Ok(answer(node, AttemptFailure(error), retry_at))
             }
             Err(stop) => Err(stop),
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::cluster::{EventKind, EventTarget, Pod};
-use crate::roles::attach_detach::memory::Phase;
+use crate::roles::attach_detach::memory::{Found, Phase};
 use crate::roles::attach_detach::{metrics, names};
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{End, NoReason, Op, Run, Telling};
@@ -22,13 +22,13 @@ pub(super) const CREATE: Op = Op("cannot create the VolumeAttachment");
 /// What is told as soon as a step has brought its answer.
 pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
     match answer {
-        Answer::Tracked(phases, _) => {
-            let settled = |(node, (_, phase)): (&String, &(Box<str>, Phase))| {
+        Answer::Tracked(found, _) => {
+            let settled = |(node, found): (&String, &Found)| {
                 let site = view.sites.get(node)?;
                 let was = site.memory.phase.map(|(phase, _)| phase);
-                (*phase == Phase::Settled && was == Some(Phase::Attaching)).then(|| attached(view, node, site))
+                (found.phase == Phase::Settled && was == Some(Phase::Attaching)).then(|| attached(view, node, site))
             };
-            phases.iter().filter_map(settled).flatten().collect()
+            found.iter().filter_map(settled).flatten().collect()
         }
         Answer::Deleted(node, force) => {
             view.sites.get(node).map(|site| deleted(view, node, site, *force)).unwrap_or_default()
@@ -40,6 +40,10 @@ pub(super) fn tell_step(view: &View, answer: &Answer) -> Vec<Telling> {
             waited.into_iter().chain([Telling::Did("attaching", None)]).collect()
         }
         Answer::Told(news) => news.iter().flat_map(|news| told(view, &news.node, &news.what)).collect(),
+        Answer::Kept(node) => {
+            info!(volume = %view.id, node, "kept the VolumeAttachment: it is not deleted by what was asked for earlier");
+            Vec::new()
+        }
         Answer::Withdrawn | Answer::Restored | Answer::NotDeleted(..) | Answer::Unanswered(..) | Answer::Read(..) => {
             Vec::new()
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::cluster::{Pod, VolumeAttachment};
 use crate::roles::attach_detach::config::{AttachDetachSection, MultiAttach};
 use crate::roles::attach_detach::guard::Permit;
-use crate::roles::attach_detach::memory::{Phase, SiteMemory, Withdrawal};
+use crate::roles::attach_detach::memory::{Found, Phase, SiteMemory, Withdrawal};
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::attach_detach::wishes::Wish;
 use crate::roles::kit::{AttemptError, NoReason};
@@ -100,8 +100,6 @@ pub struct Site {
     pub age: Duration,
     /// How long its deletion waits, because the API has not taken it.
     pub until_retry: Duration,
-    /// How long the API may still do a deletion of its attachment that it has not answered; zero: no longer.
-    pub until_sure: Duration,
 }
 
 /// The object under the name of an attachment.
@@ -140,7 +138,6 @@ impl Site {
             Held::Clash(_) => State::Clash,
             Held::Fits(held) if held.metadata.deletion_timestamp.is_some() => State::Deleting,
             Held::Fits(held) if self.memory.is_deleted && self.memory.uid == held.metadata.uid => State::Deleting,
-            Held::Fits(_) if !self.until_sure.is_zero() => State::Deleting,
             Held::Fits(held) if held.status.attached => State::Attached,
             Held::Fits(_) | Held::Created => State::Pending,
         }
@@ -160,10 +157,9 @@ impl Site {
         if let Held::Fits(held) = &self.attachment { Some(held) } else { None }
     }
 
-    /// Whether it is not known whether the API deletes the attachment.
-    pub fn is_unsure(&self) -> bool {
-        let is_live = |held: &Arc<VolumeAttachment>| held.metadata.deletion_timestamp.is_none();
-        !self.until_sure.is_zero() && !self.memory.is_deleted && self.attachment().is_some_and(is_live)
+    /// Whether a deletion may still be done that is not answered, so that its name must not be reported.
+    pub fn may_go(&self) -> bool {
+        self.state() == State::Attached && !self.is_reported && !self.memory.is_kept
     }
 
     /// Whether some pod on the node wants the volume.
@@ -217,12 +213,14 @@ pub enum What {
 /// One request, or one thing that is remembered or told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Note how far the volume is on each node: uid and phase.
-    Track(BTreeMap<String, (Box<str>, Phase)>),
+    /// Note how far the volume is on each node.
+    Track(BTreeMap<String, Found>),
     /// Ask the writers of these nodes' status to take the name out, and to let it stay out.
     Withdraw(Vec<String>),
     /// Let them put it back.
     Restore(Vec<String>),
+    /// Write the attachment to this node, so that a deletion that may still be done is not.
+    Keep(String),
     /// Delete the attachment to this node.
     Delete(String, Option<Force>),
     /// A deletion has failed: read whether the attachment is still live.
@@ -250,8 +248,8 @@ impl PartialEq for AttemptFailure {
 /// What a step has brought.
 #[derive(Debug)]
 pub enum Answer {
-    /// The phases, and when they were noted.
-    Tracked(BTreeMap<String, (Box<str>, Phase)>, Instant),
+    /// What was found, and when it was noted.
+    Tracked(BTreeMap<String, Found>, Instant),
     /// Withdrawals were asked, and the writers are awake.
     Withdrawn,
     /// Withdrawals have ended, and the writers are awake.
@@ -260,8 +258,10 @@ pub enum Answer {
     Deleted(String, Option<Force>),
     /// It is not: the API has refused. It is asked again at this moment.
     NotDeleted(String, AttemptFailure, Instant),
-    /// The API did not answer, and may delete it at any time until the second moment. It is asked again at the first.
-    Unanswered(String, AttemptFailure, [Instant; 2]),
+    /// The API did not answer, and may still delete it. It is asked again at this moment.
+    Unanswered(String, AttemptFailure, Instant),
+    /// The attachment to this node was written.
+    Kept(String),
     /// Whether the attachment whose deletion has failed is still live.
     Read(bool),
     /// The attachment to this node, with its uid and version.
@@ -279,4 +279,6 @@ pub struct Progress {
     pub is_live: Option<bool>,
     /// Whether its name may be put back, and the writer knows.
     pub is_restored: bool,
+    /// The nodes whose attachments were written, so that their names may be reported.
+    pub kept: Vec<String>,
 }
