@@ -168,7 +168,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
-            Growth(33, "what is reported to a node is gathered while more is on its way"),
+            Growth(
+                68,
+                "what is reported to a node is gathered while more is on its way, the longer the longer pods have waited",
+            ),
             Growth(
                 71,
                 "what the API may still delete is kept, and what a list does not tell of a node counts as in use",

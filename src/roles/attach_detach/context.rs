@@ -155,11 +155,12 @@ impl Context {
         is_volume && held.spec.attacher == id.driver() && held.spec.node_name == node
     }
 
-    /// The volume of an attachment, which is remembered from then on. `None`: it cannot be told.
-    pub fn learn(&self, held: &VolumeAttachment) -> Option<VolumeId> {
+    /// The volume of an attachment, which is remembered from then on, and whether its name is the one that is computed for it. `None`: the
+    /// volume cannot be told.
+    pub fn learn(&self, held: &VolumeAttachment) -> Option<(VolumeId, bool)> {
         let uid = &held.metadata.uid;
-        if let Some(id) = self.memory.attachments.read(uid, |known| known.id.clone()) {
-            return Some(id);
+        if let Some(known) = self.memory.attachments.read(uid, |known| Some((known.id.clone()?, known.is_own))) {
+            return Some(known);
         }
         let id = self.volume_of(held);
         let is_own = id.as_ref().is_some_and(|id| *held.metadata.name == id.attachment_name(&held.spec.node_name));
@@ -168,7 +169,7 @@ impl Context {
             known.id.clone_from(&id);
             known.is_own = is_own;
         });
-        id
+        Some((id?, is_own))
     }
 
     /// The volume of an attachment: by what it names, or else by the hash of each volume that is known on the node (spec 4, row 4, and 10).

@@ -95,7 +95,10 @@ fn volume_facts(volume: &PersistentVolume) -> impl PartialEq {
 
 /// Row 4.
 fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
-    cx.guard.found(made_by_other(change));
+    let by_other = made_by_other(change);
+    // The nodes that wait for something learn that the other controller is active.
+    let is_by_other = by_other.is_some();
+    cx.guard.found(by_other);
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     // Also what this process has written: the attacher beside this role writes the status.
     if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
@@ -105,8 +108,7 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
         cx.memory.orphans.forget(&old.metadata.uid);
     }
     if let Some(new) = new {
-        // A new one is looked at also if nothing is reported of it: it may be the one that shows that the other controller is active.
-        wake(cx, new, old.is_none() || is_reportable(old) != is_reportable(Some(new)));
+        wake(cx, new, is_by_other || is_reportable(old) != is_reportable(Some(new)));
     }
 }
 
@@ -118,7 +120,7 @@ fn is_reportable(held: Option<&VolumeAttachment>) -> bool {
 /// Wakes the volume of an attachment, or the attachment itself, and its node if the change matters to that.
 fn wake(cx: &Context, held: &VolumeAttachment, matters_to_node: bool) {
     match cx.learn(held) {
-        Some(id) => cx.queues.wake_volume(&id),
+        Some((id, _)) => cx.queues.wake_volume(&id),
         None => cx.queues.wake_orphan(&held.metadata.name),
     }
     if matters_to_node {
@@ -183,7 +185,7 @@ fn names_on(node: &NodeState) -> BTreeSet<(bool, &str)> {
 /// The volumes that have an attachment to the node, or are wanted there. What no name leads to is woken by itself.
 fn volumes_of_node(cx: &Context, name: &str) -> BTreeSet<VolumeId> {
     let attached = cx.stores.attachments.find(BY_NODE, name).into_iter().filter_map(|held| {
-        let id = cx.learn(&held);
+        let id = cx.learn(&held).map(|(id, _)| id);
         if id.is_none() {
             cx.queues.wake_orphan(&held.metadata.name);
         }
@@ -216,7 +218,7 @@ pub(super) async fn look_at_all(cx: Arc<Context>) {
         look_at_each(cx.stores.pods.each(), |pod| cx.resolve_quietly(&pod)).await;
         unresolved.tell(&cx);
         let held = cx.stores.attachments.all();
-        let volumes: BTreeSet<_> = held.iter().filter_map(|held| cx.learn(held)).chain(cx.wanted()).collect();
+        let volumes: BTreeSet<_> = held.iter().filter_map(|held| Some(cx.learn(held)?.0)).chain(cx.wanted()).collect();
         let nodes = cx.stores.nodes.all();
         counts.show(&cx);
         let (volumes, part): (Vec<_>, Duration) = (volumes.into_iter().collect(), cx.section.resync / PARTS);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::cluster::names::CSI_VOLUME;
 use crate::cluster::{AttachedVolume, NodeState, Patch};
@@ -15,6 +16,11 @@ use crate::roles::kit::drive::Next;
 /// For so long names are gathered before they are reported, if more of them are on their way: half of the time after which a kubelet looks
 /// again for a volume that was not reported. A burst of pods is then a few writes of each node and not one for each volume (row 1, D35).
 const GATHERED_FOR: Duration = Duration::from_millis(250);
+/// Each time that it looks in vain, a kubelet waits twice as long. So names of pods that have waited for long are gathered for this part of
+/// that time,
+const PART_OF_WAIT: u32 = 4;
+/// and never longer than this.
+const GATHERED_AT_MOST: Duration = Duration::from_secs(2);
 
 /// What becomes of the name of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,23 +72,22 @@ pub fn report(attachment: Attachment) -> Report {
 /// of CSI's without an attachment is not reported.
 pub fn list(held: &[AttachedVolume], reports: &BTreeMap<VolumeId, Report>) -> Vec<AttachedVolume> {
     let is_csi = |volume: &&AttachedVolume| volume.name.starts_with(CSI_VOLUME);
-    let is_held = |id: &VolumeId| held.iter().any(|volume| *volume.name == *id.name());
-    let reported = reports.iter().filter(|(id, report)| match report {
-        Report::Yes => true,
-        Report::No => false,
-        Report::AsIs => is_held(id),
-    });
-    let entry = |(id, _): (&VolumeId, &Report)| {
-        let as_it_is = held.iter().find(|volume| *volume.name == *id.name()).cloned();
-        as_it_is.unwrap_or_else(|| AttachedVolume { name: id.name().into(), device_path: Box::default() })
+    let by_name: BTreeMap<&str, &AttachedVolume> = held.iter().rev().map(|volume| (&*volume.name, volume)).collect();
+    let entry = |(id, report): (&VolumeId, &Report)| {
+        let as_it_is = by_name.get(id.name()).map(|volume| (*volume).clone());
+        let new = || AttachedVolume { name: id.name().into(), device_path: Box::default() };
+        match report {
+            Report::Yes => Some(as_it_is.unwrap_or_else(new)),
+            Report::No => None,
+            Report::AsIs => as_it_is,
+        }
     };
-    held.iter().filter(|volume| !is_csi(volume)).cloned().chain(reported.map(entry)).collect()
+    held.iter().filter(|volume| !is_csi(volume)).cloned().chain(reports.iter().filter_map(entry)).collect()
 }
 
-/// Whether two lists report the same: their order does not matter to a kubelet.
-fn is_same(one: &[AttachedVolume], other: &[AttachedVolume]) -> bool {
-    let names = |list: &[AttachedVolume]| list.iter().map(|volume| volume.name.clone()).collect::<BTreeSet<_>>();
-    one.len() == other.len() && names(one) == names(other)
+/// The names in a list. Their order does not matter to a kubelet.
+fn names(list: &[AttachedVolume]) -> BTreeSet<&str> {
+    list.iter().map(|volume| &*volume.name).collect()
 }
 
 /// The patch that writes the list, of this version of the node alone, and nothing else of it.
@@ -112,8 +117,12 @@ pub struct View {
     pub asked: Vec<(VolumeId, Box<str>)>,
     /// Whether another volume is about to be attached to it.
     pub is_more_coming: bool,
-    /// How long names are being gathered, if they are.
-    pub gathered_for: Option<Duration>,
+    /// The volumes that pods want there, with the time that the oldest of these pods has waited.
+    pub wanted: BTreeMap<VolumeId, Duration>,
+    /// Since when names are being gathered, if they are.
+    pub gathering: Option<Instant>,
+    /// When it was looked at.
+    pub now: Instant,
 }
 
 /// One request, or what is confirmed by it.
@@ -125,8 +134,8 @@ pub enum Step {
     Read,
     /// The names of these volumes are out.
     Confirm(Vec<(VolumeId, Box<str>)>),
-    /// Begin to gather names.
-    Gather,
+    /// Gather names for this time.
+    Gather(Duration),
     /// Nothing can be done before this time is over.
     Wait(Duration),
 }
@@ -155,13 +164,15 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
         return Next::Done;
     }
     let list = list(&node.volumes_attached, &view.reports);
-    if view.is_written && !is_same(&list, &node.volumes_attached) {
-        let is_added_to = node.volumes_attached.iter().all(|held| list.iter().any(|volume| volume.name == held.name));
-        return Next::Do(match view.gathered_for {
+    let (held, listed) = (names(&node.volumes_attached), names(&list));
+    if view.is_written && (list.len() != node.volumes_attached.len() || held != listed) {
+        let is_added_to = held.is_subset(&listed);
+        let time = gather_for(view, &held);
+        return Next::Do(match view.gathering.map(|since| time.saturating_sub(view.now - since)) {
             _ if !is_added_to || !view.is_more_coming => Step::Write(list),
-            None => Step::Gather,
-            Some(past) if past < GATHERED_FOR => Step::Wait(GATHERED_FOR.saturating_sub(past)),
-            Some(_) => Step::Write(list),
+            None => Step::Gather(time),
+            Some(Duration::ZERO) => Step::Write(list),
+            Some(left) => Step::Wait(left),
         });
     }
     match (view.asked.is_empty(), progress.is_fresh) {
@@ -169,6 +180,13 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
         (false, false) => Next::Do(Step::Read),
         (false, true) => confirm(),
     }
+}
+
+/// For how long names are gathered with those that are not in the list yet.
+fn gather_for(view: &View, held: &BTreeSet<&str>) -> Duration {
+    let is_new = |(id, report): &(&VolumeId, &Report)| **report == Report::Yes && !held.contains(id.name());
+    let waited = view.reports.iter().filter(is_new).filter_map(|(id, _)| view.wanted.get(id)).max();
+    (waited.copied().unwrap_or_default() / PART_OF_WAIT).clamp(GATHERED_FOR, GATHERED_AT_MOST)
 }
 
 #[cfg(test)]

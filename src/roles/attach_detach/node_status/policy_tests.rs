@@ -32,7 +32,9 @@ fn view(attached: &[&str], reports: &[(&str, Report)], asked: &[&str]) -> View {
         reports: reports.iter().map(|(handle, report)| (id(handle), *report)).collect(),
         asked: asked.iter().map(|handle| (id(handle), "uid".into())).collect(),
         is_more_coming: false,
-        gathered_for: None,
+        wanted: BTreeMap::new(),
+        gathering: None,
+        now: Instant::now(),
     }
 }
 
@@ -98,24 +100,28 @@ fn case_3_an_equal_list_is_not_written_and_case_1_one_write_has_all() {
 #[test]
 fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_is_taken_out() {
     let milliseconds = Duration::from_millis;
-    let coming = |attached: &[&str], gathered_for| View {
-        is_more_coming: true,
-        gathered_for,
-        ..view(attached, &[("a", Report::Yes), ("b", Report::No)], &[])
+    let coming = |attached: &[&str], gathered_for: Option<Duration>| {
+        let view = view(attached, &[("a", Report::Yes), ("b", Report::No)], &[]);
+        View { is_more_coming: true, gathering: gathered_for.map(|time| view.now - time), ..view }
     };
     let write = || Next::Do(Step::Write(list(&[], &coming(&[], None).reports)));
     let next = |view: &View| next_step(view, &Progress::default());
-    assert_eq!(next(&coming(&[], None)), Next::Do(Step::Gather));
-    assert_eq!(
-        next(&coming(&[], Some(milliseconds(30)))),
-        Next::Do(Step::Wait(GATHERED_FOR.saturating_sub(milliseconds(30))))
-    );
+    let (gather, wait) = (|time| Next::Do(Step::Gather(time)), |time| Next::Do(Step::Wait(time)));
+    assert_eq!(next(&coming(&[], None)), gather(GATHERED_FOR));
+    assert_eq!(next(&coming(&[], Some(milliseconds(30)))), wait(GATHERED_FOR.saturating_sub(milliseconds(30))));
     assert_eq!(next(&coming(&[], Some(GATHERED_FOR))), write(), "a slow one keeps nobody waiting");
     assert_eq!(
         next(&View { is_more_coming: false, ..coming(&[], Some(milliseconds(30))) }),
         write(),
         "the last one is there"
     );
+    // A kubelet looks more seldom the longer a pod has waited.
+    for (waited, time) in [(800, 250), (4000, 1000), (3_600_000, 2000)] {
+        let wanted = BTreeMap::from([(id("a"), milliseconds(waited)), (id("b"), Duration::from_secs(9))]);
+        assert_eq!(next(&View { wanted: wanted.clone(), ..coming(&[], None) }), gather(milliseconds(time)));
+        let gathered = View { wanted, ..coming(&[], Some(milliseconds(time - 1))) };
+        assert_eq!(next(&gathered), wait(milliseconds(1)));
+    }
     assert_eq!(next(&coming(&[&name("b")], None)), write(), "a name that is to be taken out");
     let on_its_way =
         Attachment { is_attached: false, is_deleting: false, is_wanted: true, is_withdrawn: false, is_kept: true };

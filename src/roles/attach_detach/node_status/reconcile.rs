@@ -3,12 +3,11 @@
 //! One key is one node, so that at most one patch of it is under way, and what several volumes want of it is written at once. Its view is
 //! read after all that its volumes have asked for, so what it confirms was out of the status when the node was last written or read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::cluster::{BY_NODE, ObjectName};
+use crate::cluster::{BY_NODE, Moment, ObjectName};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::memory::{NodeMemory, SiteMemory, VolumeMemory, Withdrawal};
 use crate::roles::attach_detach::metrics;
@@ -39,8 +38,6 @@ pub(in crate::roles::attach_detach) enum Answer {
     Gone,
     /// The volumes know.
     Confirmed,
-    /// Names are gathered from this moment on.
-    Gathering(Instant),
 }
 
 impl Reconcile for Nodes {
@@ -63,13 +60,13 @@ impl Reconcile for Nodes {
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
         let node = cx.stores.nodes.named(name);
-        let wanted: BTreeSet<VolumeId> = cx.wanted_on(name).into_iter().collect();
+        let wanted = wanted(cx, name);
         let (mut reports, mut asked, mut is_more_coming) = (BTreeMap::new(), Vec::new(), false);
         for held in cx.stores.attachments.find(BY_NODE, name) {
             let uid = &held.metadata.uid;
-            let Some(id) = cx.learn(&held) else { continue };
+            let Some((id, is_own)) = cx.learn(&held) else { continue };
             // An attachment of another name, or of another volume, is never reported.
-            if !cx.memory.attachments.read(uid, |known| known.is_own) || !cx.is_of(&held, &id, name) {
+            if !is_own || !cx.is_of(&held, &id, name) {
                 continue;
             }
             let of_site = |site: &SiteMemory| (site.withdrawal, site.is_kept, site.is_deleted);
@@ -81,14 +78,16 @@ impl Reconcile for Nodes {
             let attachment = Attachment {
                 is_attached: held.status.attached,
                 is_deleting: held.metadata.deletion_timestamp.is_some() || is_deleted,
-                is_wanted: withdrawal == Some(Withdrawal::Ended) || wanted.contains(&id),
+                is_wanted: withdrawal == Some(Withdrawal::Ended) || wanted.contains_key(&id),
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
                 is_kept,
             };
             is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
             reports.insert(id, report(attachment));
         }
-        let gathering = cx.memory.nodes.read(name, |memory| memory.gathering);
+        // So is what the queue of volumes has not come to yet.
+        let is_unseen = |id: &&VolumeId| cx.memory.volumes.read(id.name(), |memory| !memory.sites.contains_key(name));
+        is_more_coming |= wanted.keys().filter(|id| !reports.contains_key(*id)).any(|id| is_unseen(&id));
         Some(View {
             name: name.clone(),
             is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
@@ -98,7 +97,9 @@ impl Reconcile for Nodes {
             reports,
             asked,
             is_more_coming,
-            gathered_for: gathering.map(|since| cx.scope.clock.now().saturating_duration_since(since)),
+            wanted,
+            gathering: cx.memory.nodes.read(name, |memory| memory.gathering),
+            now: cx.scope.clock.now(),
         })
     }
 
@@ -118,6 +119,12 @@ impl Reconcile for Nodes {
 
     fn next_step(view: &View, progress: &Progress) -> Next<Step> {
         next_step(view, progress)
+    }
+
+    fn intend(memory: &mut NodeMemory, view: &View, step: &Step) {
+        if let Step::Gather(_) = step {
+            memory.gathering = Some(view.now);
+        }
     }
 
     async fn perform(
@@ -155,8 +162,7 @@ impl Reconcile for Nodes {
                 }
                 Ok(Answer::Confirmed)
             }
-            (Step::Gather, _) => Ok(Answer::Gathering(self.0.scope.clock.now())),
-            (Step::Wait(time), _) => Err(Stop::Later(time)),
+            (Step::Gather(time) | Step::Wait(time), _) => Err(Stop::Later(time)),
             (Step::Write(_) | Step::Read, None) => Ok(Answer::Gone),
         }
     }
@@ -170,7 +176,6 @@ impl Reconcile for Nodes {
             Answer::Read => progress.is_fresh = true,
             Answer::Gone => progress.is_gone = true,
             Answer::Confirmed => {}
-            Answer::Gathering(since) => memory.gathering = Some(since),
         }
     }
 
@@ -186,6 +191,22 @@ impl Reconcile for Nodes {
         }
         Vec::new()
     }
+}
+
+/// What pods on a node want, and how long the oldest pod that wants it is there. This compares with the API's clock, in whole seconds.
+fn wanted(cx: &Context, node: &str) -> BTreeMap<VolumeId, Duration> {
+    let (mut wanted, wall) = (BTreeMap::new(), cx.scope.clock.wall());
+    for pod in cx.stores.pods.find(BY_NODE, node) {
+        let made = pod.metadata.creation_timestamp.map(Moment::timestamp);
+        let age = made.and_then(|made| wall.duration_since(made).try_into().ok()).unwrap_or(Duration::ZERO);
+        cx.memory.pods.read(&pod.metadata.uid, |wishes| {
+            for wish in wishes.wanted() {
+                let oldest = wanted.entry(wish.id.clone()).or_insert(age);
+                *oldest = age.max(*oldest);
+            }
+        });
+    }
+    wanted
 }
 
 impl Nodes {

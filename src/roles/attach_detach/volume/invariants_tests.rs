@@ -289,7 +289,9 @@ impl World {
             reports: report.into_iter().collect(),
             asked: asked.into_iter().collect(),
             is_more_coming: false,
-            gathered_for: None,
+            wanted: BTreeMap::new(),
+            gathering: None,
+            now: self.now,
         };
         match status::next_step(&view, &node.writer) {
             Next::Do(status::Step::Confirm(_)) => {
