@@ -55,7 +55,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "cluster",
-        7521,
+        7403,
         &[
             Growth(4, "an outage is told as a value"),
             Growth(1, "what an attach/detach controller keeps has an annotation"),

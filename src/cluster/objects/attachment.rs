@@ -2,9 +2,9 @@
 //! it keeps its volume from being released. An attach/detach controller is there for all drivers: with it, all are kept. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::{BY_NODE, BY_VOLUME, Cached, ClaimLink, Fields, IndexName, VolumeSpec, or_default, trim_meta};
+use super::{BY_NODE, BY_VOLUME, Cached, ClaimLink, Fields, IndexName, VolumeSpec, received, trim_meta};
 use crate::cluster::managers::Managers;
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
@@ -12,75 +12,68 @@ use crate::cluster::packed_map::PackedMap;
 use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
-/// The wish that a volume be attached to a node.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAttachment {
-    /// Name, uid, version, finalizers, deletion, and the annotations of [`names::VOLUME_ATTACHMENT_ANNOTATIONS`]; with
-    /// [`Fields::ATTACH`] also whether `kube-controller-manager` has made it.
-    pub metadata: Meta,
-    /// What is wished.
-    pub spec: VolumeAttachmentSpec,
-    /// What was done; empty for a foreign attachment, unless with [`Fields::ATTACH`].
-    #[serde(default, deserialize_with = "or_default")]
-    pub status: VolumeAttachmentStatus,
-}
+received! {
+    /// The wish that a volume be attached to a node.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeAttachment {
+        /// Name, uid, version, finalizers, deletion, and the annotations of [`names::VOLUME_ATTACHMENT_ANNOTATIONS`]; with
+        /// [`Fields::ATTACH`] also whether `kube-controller-manager` has made it.
+        pub metadata: Meta,
+        /// What is wished.
+        pub spec: VolumeAttachmentSpec,
+        /// What was done; empty for a foreign attachment, unless with [`Fields::ATTACH`].
+        pub status: VolumeAttachmentStatus = default,
+    }
 
-/// Which volume, which node, whose job.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAttachmentSpec {
-    /// The name of the CSI driver that must act.
-    pub attacher: SmolStr,
-    /// The Kubernetes node; empty for a foreign attachment, unless with [`Fields::ATTACH`].
-    #[serde(default, deserialize_with = "or_default")]
-    pub node_name: String,
-    /// The volume.
-    #[serde(default, deserialize_with = "or_default")]
-    pub source: VolumeAttachmentSource,
-}
+    /// Which volume, which node, whose job.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeAttachmentSpec {
+        /// The name of the CSI driver that must act.
+        pub attacher: SmolStr,
+        /// The Kubernetes node; empty for a foreign attachment, unless with [`Fields::ATTACH`].
+        pub node_name: String = default,
+        /// The volume.
+        pub source: VolumeAttachmentSource = default,
+    }
 
-/// The volume: exactly one of the two.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAttachmentSource {
-    /// The name of a PersistentVolume.
-    pub persistent_volume_name: Option<String>,
-    /// A volume that has no PersistentVolume: a pod's inline volume, translated by the attach/detach controller.
-    pub inline_volume_spec: Option<Box<VolumeSpec>>,
-}
+    /// The volume: exactly one of the two.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeAttachmentSource {
+        /// The name of a PersistentVolume.
+        pub persistent_volume_name: Option<String>,
+        /// A volume that has no PersistentVolume: a pod's inline volume, translated by the attach/detach controller.
+        pub inline_volume_spec: Option<Box<VolumeSpec>>,
+    }
 
-/// What was done about an attachment.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAttachmentStatus {
-    /// Whether the volume is attached.
-    #[serde(default, deserialize_with = "or_default")]
-    pub attached: bool,
-    /// The driver's answer to the publish call, for the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attachment_metadata: Option<PackedMap>,
-    /// Why the last attempt to attach failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attach_error: Option<Box<VolumeError>>,
-    /// Why the last attempt to detach failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detach_error: Option<Box<VolumeError>>,
-}
+    /// What was done about an attachment.
+    #[derive(Debug, Clone, Default, PartialEq, Serialize)]
+    pub struct VolumeAttachmentStatus {
+        /// Whether the volume is attached.
+        pub attached: bool = default,
+        /// The driver's answer to the publish call, for the node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub attachment_metadata: Option<PackedMap>,
+        /// Why the last attempt to attach failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub attach_error: Option<Box<VolumeError>>,
+        /// Why the last attempt to detach failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub detach_error: Option<Box<VolumeError>>,
+    }
 
-/// Why an attempt failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeError {
-    /// The error's text, at most 1024 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// When.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub time: Option<Time>,
-    /// The gRPC status code, if the driver answered with one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error_code: Option<i32>,
+    /// Why an attempt failed.
+    #[derive(Debug, Clone, PartialEq, Serialize)]
+    pub struct VolumeError {
+        /// The error's text, at most 1024 bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub message: Option<String>,
+        /// When.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub time: Option<Time>,
+        /// The gRPC status code, if the driver answered with one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub error_code: Option<i32>,
+    }
 }
 
 impl Cached for VolumeAttachment {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use crate::cluster::meta::Meta;
 use smol_str::SmolStr;
 
-use super::{Cached, Fields, IndexName, or_default, quantity, trim_meta};
+use super::{Cached, Fields, IndexName, quantity, received, trim_meta};
 
 /// How much room there is for volumes of a class in a segment of the topology.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,26 +26,21 @@ pub struct CsiStorageCapacity {
     pub maximum_volume_size: Option<SmolStr>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    storage_class_name: String,
-    node_topology: Option<WireSelector>,
-    #[serde(default, deserialize_with = "quantity")]
-    capacity: Option<SmolStr>,
-    #[serde(default, deserialize_with = "quantity")]
-    maximum_volume_size: Option<SmolStr>,
-}
+received! {
+    struct Wire {
+        metadata: Meta,
+        storage_class_name: String = default,
+        node_topology: Option<WireSelector>,
+        #[serde(default, deserialize_with = "quantity")]
+        capacity: Option<SmolStr>,
+        #[serde(default, deserialize_with = "quantity")]
+        maximum_volume_size: Option<SmolStr>,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSelector {
-    #[serde(default, deserialize_with = "or_default")]
-    match_labels: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "or_default")]
-    match_expressions: Vec<serde::de::IgnoredAny>,
+    struct WireSelector {
+        match_labels: BTreeMap<String, String> = default,
+        match_expressions: Vec<serde::de::IgnoredAny> = default,
+    }
 }
 
 impl<'de> Deserialize<'de> for CsiStorageCapacity {

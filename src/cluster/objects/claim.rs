@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::health::ClaimHealth;
 use super::resize::{ClaimResize, WireClaimStatus, WireSize};
 use super::{
-    BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, or_default, trim_meta_but,
+    BY_ATTRIBUTES_CLASS, BY_CLASS, BY_SELECTED_NODE, BY_SOURCE, Cached, Fields, IndexName, received, trim_meta_but,
     trim_unread, unless_empty,
 };
 use crate::cluster::meta::Meta;
@@ -18,18 +18,18 @@ use crate::cluster::names;
 use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
 use smol_str::SmolStr;
 
-/// The wish to have a volume.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct PersistentVolumeClaim {
-    /// Name, uid, version, finalizers, deletion; the annotations as the file's head says. With [`Fields::ATTACH`] also the
-    /// owner that controls it.
-    pub metadata: Meta,
-    /// What is wished.
-    #[serde(default, deserialize_with = "or_default")]
-    pub spec: ClaimSpec,
-    /// How far it is.
-    #[serde(default, deserialize_with = "or_default")]
-    pub status: ClaimStatus,
+received! {
+    /// The wish to have a volume.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct PersistentVolumeClaim {
+        /// Name, uid, version, finalizers, deletion; the annotations as the file's head says. With [`Fields::ATTACH`] also the
+        /// owner that controls it.
+        pub metadata: Meta,
+        /// What is wished.
+        pub spec: ClaimSpec = default,
+        /// How far it is.
+        pub status: ClaimStatus = default,
+    }
 }
 
 /// What volume is wished.
@@ -56,22 +56,21 @@ pub struct ClaimSpec {
     pub volume_attributes_class_name: Option<SmolStr>,
 }
 
-/// What a volume is to be made from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataSource {
-    /// The kind's API group; unset for the core group.
-    #[serde(default, deserialize_with = "unless_empty")]
-    pub api_group: Option<String>,
-    /// The kind.
-    #[serde(default, deserialize_with = "or_default")]
-    pub kind: String,
-    /// The object's name.
-    #[serde(default, deserialize_with = "or_default")]
-    pub name: String,
-    /// Its namespace; unset for the claim's.
-    #[serde(default, deserialize_with = "unless_empty")]
-    pub namespace: Option<String>,
+received! {
+    /// What a volume is to be made from.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct DataSource {
+        /// The kind's API group; unset for the core group.
+        #[serde(default, deserialize_with = "unless_empty")]
+        pub api_group: Option<String>,
+        /// The kind.
+        pub kind: String = default,
+        /// The object's name.
+        pub name: String = default,
+        /// Its namespace; unset for the claim's.
+        #[serde(default, deserialize_with = "unless_empty")]
+        pub namespace: Option<String>,
+    }
 }
 
 /// How far a claim is.
@@ -92,29 +91,26 @@ impl From<WireClaimStatus> for ClaimStatus {
     }
 }
 
-/// The specification as it is sent.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    storage_class_name: Option<SmolStr>,
-    #[serde(default, deserialize_with = "unless_empty")]
-    volume_name: Option<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    access_modes: Box<[SmolStr]>,
-    volume_mode: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    resources: WireResources,
-    selector: Option<serde::de::IgnoredAny>,
-    data_source: Option<Box<DataSource>>,
-    data_source_ref: Option<Box<DataSource>>,
-    #[serde(default, deserialize_with = "unless_empty")]
-    volume_attributes_class_name: Option<SmolStr>,
-}
+received! {
+    /// The specification as it is sent.
+    struct WireSpec {
+        storage_class_name: Option<SmolStr>,
+        #[serde(default, deserialize_with = "unless_empty")]
+        volume_name: Option<String>,
+        access_modes: Box<[SmolStr]> = default,
+        volume_mode: Option<SmolStr>,
+        resources: WireResources = default,
+        selector: Option<serde::de::IgnoredAny>,
+        data_source: Option<Box<DataSource>>,
+        data_source_ref: Option<Box<DataSource>>,
+        #[serde(default, deserialize_with = "unless_empty")]
+        volume_attributes_class_name: Option<SmolStr>,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireResources {
-    #[serde(default, deserialize_with = "or_default")]
-    requests: WireSize,
+    #[derive(Default)]
+    struct WireResources {
+        requests: WireSize = default,
+    }
 }
 
 impl From<WireSpec> for ClaimSpec {

@@ -4,54 +4,46 @@
 use std::collections::BTreeMap;
 
 use base::InTree;
-use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, IndexName, or_default, trim_class, trim_meta};
+use super::{Cached, Fields, IndexName, received, trim_class, trim_meta};
 
-/// How volumes of a kind are made.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StorageClass {
-    /// Name, uid, version and deletion.
-    pub metadata: Meta,
-    /// The driver that makes them.
-    #[serde(default, deserialize_with = "or_default")]
-    pub provisioner: String,
-    /// What the driver wants to be told, and which Secrets it needs.
-    #[serde(default, deserialize_with = "or_default")]
-    pub parameters: BTreeMap<String, String>,
-    /// What becomes of a volume when its claim is gone; unset for `Delete`.
-    pub reclaim_policy: Option<String>,
-    /// Mount options, in their order.
-    #[serde(default, deserialize_with = "or_default")]
-    pub mount_options: Vec<String>,
-    /// `Immediate` or `WaitForFirstConsumer`; unset for the former.
-    pub volume_binding_mode: Option<String>,
-    /// Where volumes may be; empty for everywhere.
-    #[serde(default, deserialize_with = "or_default")]
-    pub allowed_topologies: Vec<TopologySelectorTerm>,
-}
+received! {
+    /// How volumes of a kind are made.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct StorageClass {
+        /// Name, uid, version and deletion.
+        pub metadata: Meta,
+        /// The driver that makes them.
+        pub provisioner: String = default,
+        /// What the driver wants to be told, and which Secrets it needs.
+        pub parameters: BTreeMap<String, String> = default,
+        /// What becomes of a volume when its claim is gone; unset for `Delete`.
+        pub reclaim_policy: Option<String>,
+        /// Mount options, in their order.
+        pub mount_options: Vec<String> = default,
+        /// `Immediate` or `WaitForFirstConsumer`; unset for the former.
+        pub volume_binding_mode: Option<String>,
+        /// Where volumes may be; empty for everywhere.
+        pub allowed_topologies: Vec<TopologySelectorTerm> = default,
+    }
 
-/// Places: those that satisfy every expression.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TopologySelectorTerm {
-    /// The expressions.
-    #[serde(default, deserialize_with = "or_default")]
-    pub match_label_expressions: Vec<TopologyExpression>,
-}
+    /// Places: those that satisfy every expression.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct TopologySelectorTerm {
+        /// The expressions.
+        pub match_label_expressions: Vec<TopologyExpression> = default,
+    }
 
-/// The values that a label of a place may have.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct TopologyExpression {
-    /// The label.
-    #[serde(default, deserialize_with = "or_default")]
-    pub key: String,
-    /// The values.
-    #[serde(default, deserialize_with = "or_default")]
-    pub values: Vec<String>,
+    /// The values that a label of a place may have.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct TopologyExpression {
+        /// The label.
+        pub key: String = default,
+        /// The values.
+        pub values: Vec<String> = default,
+    }
 }
 
 impl StorageClass {
@@ -79,18 +71,17 @@ impl Cached for StorageClass {
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
-/// A volume's attributes that can be changed while it is used. A foreign driver's keeps its metadata and whose it is.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeAttributesClass {
-    /// The object's metadata.
-    pub metadata: Meta,
-    /// The driver that understands the parameters.
-    #[serde(default, deserialize_with = "or_default")]
-    pub driver_name: String,
-    /// The attributes.
-    #[serde(default, deserialize_with = "or_default")]
-    pub parameters: BTreeMap<String, String>,
+received! {
+    /// A volume's attributes that can be changed while it is used. A foreign driver's keeps its metadata and whose it is.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeAttributesClass {
+        /// The object's metadata.
+        pub metadata: Meta,
+        /// The driver that understands the parameters.
+        pub driver_name: String = default,
+        /// The attributes.
+        pub parameters: BTreeMap<String, String> = default,
+    }
 }
 
 impl Cached for VolumeAttributesClass {

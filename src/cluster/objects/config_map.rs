@@ -5,31 +5,31 @@ use std::collections::BTreeMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::or_default;
+use super::received;
 use crate::cluster::meta::Meta;
 
-/// A ConfigMap with its content.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ConfigMap {
-    /// Name, uid, version, labels and annotations.
-    pub metadata: Meta,
-    /// Its texts by key.
-    #[serde(default, deserialize_with = "or_default")]
-    pub data: BTreeMap<String, String>,
-    /// The keys of its bytes. We write none.
-    #[serde(default, rename = "binaryData", deserialize_with = "keys")]
-    pub binary_keys: Vec<String>,
-    /// Whether the server refuses each change of its content.
-    #[serde(default, rename = "immutable", deserialize_with = "or_default")]
-    pub is_immutable: bool,
-}
+received! {
+    /// A ConfigMap with its content.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct ConfigMap {
+        /// Name, uid, version, labels and annotations.
+        pub metadata: Meta,
+        /// Its texts by key.
+        pub data: BTreeMap<String, String> = default,
+        /// The keys of its bytes. We write none.
+        #[serde(default, rename = "binaryData", deserialize_with = "keys")]
+        pub binary_keys: Vec<String>,
+        /// Whether the server refuses each change of its content.
+        #[serde(rename = "immutable")]
+        pub is_immutable: bool = default,
+    }
 
-/// A ConfigMap without its content: the answer to a write of ours.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct ConfigMapMeta {
-    /// Name, uid, version, labels and annotations.
-    pub metadata: Meta,
+    /// A ConfigMap without its content: the answer to a write of ours.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct ConfigMapMeta {
+        /// Name, uid, version, labels and annotations.
+        pub metadata: Meta,
+    }
 }
 
 /// The keys of a map that may be missing or null.

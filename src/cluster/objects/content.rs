@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, or_default, trim_class, trim_meta};
+use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, received, trim_class, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
@@ -37,59 +37,52 @@ pub struct VolumeSnapshotContent {
     pub status: Option<Box<ContentStatus>>,
 }
 
-/// What became of a snapshot, as its driver sees it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContentStatus {
-    /// When it was taken, in nanoseconds since 1970.
-    pub creation_time: Option<i64>,
-    /// Whether a volume can be made from it.
-    pub ready_to_use: Option<bool>,
-    /// The least size of such a volume, in bytes.
-    pub restore_size: Option<i64>,
-    /// What went wrong last.
-    pub error: Option<SnapshotError>,
-    /// The driver's id of the group that it was taken in.
-    pub volume_group_snapshot_handle: Option<String>,
-}
+received! {
+    /// What became of a snapshot, as its driver sees it.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct ContentStatus {
+        /// When it was taken, in nanoseconds since 1970.
+        pub creation_time: Option<i64>,
+        /// Whether a volume can be made from it.
+        pub ready_to_use: Option<bool>,
+        /// The least size of such a volume, in bytes.
+        pub restore_size: Option<i64>,
+        /// What went wrong last.
+        pub error: Option<SnapshotError>,
+        /// The driver's id of the group that it was taken in.
+        pub volume_group_snapshot_handle: Option<String>,
+    }
 
-/// What went wrong with a snapshot or a group.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct SnapshotError {
-    /// When.
-    pub time: Option<Time>,
-    /// What.
-    pub message: Option<String>,
-}
+    /// What went wrong with a snapshot or a group.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct SnapshotError {
+        /// When.
+        pub time: Option<Time>,
+        /// What.
+        pub message: Option<String>,
+    }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    status: Option<WireStatus>,
-}
+    struct Wire {
+        metadata: Meta,
+        spec: WireSpec = default,
+        status: Option<WireStatus>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    #[serde(default, deserialize_with = "or_default")]
-    driver: String,
-    #[serde(default, deserialize_with = "or_default")]
-    volume_snapshot_ref: ObjectReference,
-    source_volume_mode: Option<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    deletion_policy: SmolStr,
-    volume_snapshot_class_name: Option<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    source: WireSource,
-}
+    #[derive(Default)]
+    struct WireSpec {
+        driver: String = default,
+        volume_snapshot_ref: ObjectReference = default,
+        source_volume_mode: Option<String>,
+        deletion_policy: SmolStr = default,
+        volume_snapshot_class_name: Option<String>,
+        source: WireSource = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSource {
-    volume_handle: Option<String>,
-    snapshot_handle: Option<String>,
+    #[derive(Default)]
+    struct WireSource {
+        volume_handle: Option<String>,
+        snapshot_handle: Option<String>,
+    }
 }
 
 #[derive(Deserialize)]
@@ -189,18 +182,17 @@ impl Pack for VolumeSnapshotContent {
     }
 }
 
-/// How snapshots are taken, or groups of them. A foreign driver's keeps its metadata and whose it is.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeSnapshotClass {
-    /// Name, uid and version.
-    pub metadata: Meta,
-    /// The driver that takes them.
-    #[serde(default, deserialize_with = "or_default")]
-    pub driver: String,
-    /// What the driver wants to be told, and which Secrets it needs.
-    #[serde(default, deserialize_with = "or_default")]
-    pub parameters: BTreeMap<String, String>,
+received! {
+    /// How snapshots are taken, or groups of them. A foreign driver's keeps its metadata and whose it is.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeSnapshotClass {
+        /// Name, uid and version.
+        pub metadata: Meta,
+        /// The driver that takes them.
+        pub driver: String = default,
+        /// What the driver wants to be told, and which Secrets it needs.
+        pub parameters: BTreeMap<String, String> = default,
+    }
 }
 
 impl Cached for VolumeSnapshotClass {

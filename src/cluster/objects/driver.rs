@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, Fields, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, received, trim_meta};
 use crate::cluster::meta::Meta;
 
 /// The object of one driver, which has the driver's name. The spec of another driver's object is the default, but for
@@ -47,21 +47,20 @@ impl Default for CsiDriverSpec {
     }
 }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-}
+received! {
+    struct Wire {
+        metadata: Meta,
+        spec: WireSpec = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    attach_required: Option<bool>,
-    pod_info_on_mount: Option<bool>,
-    storage_capacity: Option<bool>,
-    volume_lifecycle_modes: Option<Vec<String>>,
-    node_allocatable_update_period_seconds: Option<i64>,
+    #[derive(Default)]
+    struct WireSpec {
+        attach_required: Option<bool>,
+        pod_info_on_mount: Option<bool>,
+        storage_capacity: Option<bool>,
+        volume_lifecycle_modes: Option<Vec<String>>,
+        node_allocatable_update_period_seconds: Option<i64>,
+    }
 }
 
 impl From<WireSpec> for CsiDriverSpec {

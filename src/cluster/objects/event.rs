@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 use smol_str::SmolStr;
 
-use super::{ObjectReference, or_default};
+use super::{ObjectReference, received};
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
 
@@ -26,27 +26,22 @@ pub struct ToldEvent {
     pub last: Option<Moment>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    involved_object: ObjectReference,
-    #[serde(rename = "type", default, deserialize_with = "or_default")]
-    type_: SmolStr,
-    #[serde(default, deserialize_with = "or_default")]
-    reason: SmolStr,
-    #[serde(default, deserialize_with = "or_default")]
-    message: String,
-    #[serde(default, deserialize_with = "or_default")]
-    source: WireSource,
-    last_timestamp: Option<Moment>,
-}
+received! {
+    struct Wire {
+        metadata: Meta,
+        involved_object: ObjectReference = default,
+        #[serde(rename = "type")]
+        type_: SmolStr = default,
+        reason: SmolStr = default,
+        message: String = default,
+        source: WireSource = default,
+        last_timestamp: Option<Moment>,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireSource {
-    #[serde(default, deserialize_with = "or_default")]
-    component: String,
+    #[derive(Default)]
+    struct WireSource {
+        component: String = default,
+    }
 }
 
 impl<'de> Deserialize<'de> for ToldEvent {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::cluster::meta::Meta;
 
-use super::or_default;
+use super::received;
 
 /// Objects of one namespace that objects of others may refer to: every `from` may refer to every `to`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,46 +17,39 @@ pub struct ReferenceGrant {
     pub to: Vec<GrantTo>,
 }
 
-/// Who may refer.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct GrantFrom {
-    /// The kind's API group; empty for the core group.
-    #[serde(default, deserialize_with = "or_default")]
-    pub group: String,
-    /// The kind.
-    #[serde(default, deserialize_with = "or_default")]
-    pub kind: String,
-    /// The namespace.
-    #[serde(default, deserialize_with = "or_default")]
-    pub namespace: String,
-}
+received! {
+    /// Who may refer.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GrantFrom {
+        /// The kind's API group; empty for the core group.
+        pub group: String = default,
+        /// The kind.
+        pub kind: String = default,
+        /// The namespace.
+        pub namespace: String = default,
+    }
 
-/// What may be referred to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct GrantTo {
-    /// The kind's API group; empty for the core group.
-    #[serde(default, deserialize_with = "or_default")]
-    pub group: String,
-    /// The kind.
-    #[serde(default, deserialize_with = "or_default")]
-    pub kind: String,
-    /// One object; unset for all of the kind.
-    pub name: Option<String>,
-}
+    /// What may be referred to.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GrantTo {
+        /// The kind's API group; empty for the core group.
+        pub group: String = default,
+        /// The kind.
+        pub kind: String = default,
+        /// One object; unset for all of the kind.
+        pub name: Option<String>,
+    }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-}
+    struct Wire {
+        metadata: Meta,
+        spec: WireSpec = default,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireSpec {
-    #[serde(default, deserialize_with = "or_default")]
-    from: Vec<GrantFrom>,
-    #[serde(default, deserialize_with = "or_default")]
-    to: Vec<GrantTo>,
+    #[derive(Default)]
+    struct WireSpec {
+        from: Vec<GrantFrom> = default,
+        to: Vec<GrantTo> = default,
+    }
 }
 
 impl<'de> Deserialize<'de> for ReferenceGrant {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, or_default, trim_class, trim_meta};
+use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, received, trim_class, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
@@ -95,84 +95,65 @@ pub enum GroupSource {
     },
 }
 
-/// What became of a group of snapshots.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupStatus {
-    /// The driver's id of the group.
-    pub volume_group_snapshot_handle: Option<String>,
-    /// When it was taken.
-    pub creation_time: Option<Time>,
-    /// Whether volumes can be made from all of it.
-    pub ready_to_use: Option<bool>,
-    /// What went wrong last.
-    pub error: Option<SnapshotError>,
-    /// Its snapshots.
-    #[serde(
-        rename = "volumeSnapshotInfoList",
-        alias = "volumeSnapshotHandlePairList",
-        default,
-        deserialize_with = "or_default"
-    )]
-    pub members: Vec<GroupMember>,
-}
+received! {
+    /// What became of a group of snapshots.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct GroupStatus {
+        /// The driver's id of the group.
+        pub volume_group_snapshot_handle: Option<String>,
+        /// When it was taken.
+        pub creation_time: Option<Time>,
+        /// Whether volumes can be made from all of it.
+        pub ready_to_use: Option<bool>,
+        /// What went wrong last.
+        pub error: Option<SnapshotError>,
+        /// Its snapshots.
+        #[serde(rename = "volumeSnapshotInfoList", alias = "volumeSnapshotHandlePairList")]
+        pub members: Vec<GroupMember> = default,
+    }
 
-/// A snapshot of a group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GroupMember {
-    /// The driver's id of the volume.
-    #[serde(default, deserialize_with = "or_default")]
-    pub volume_handle: String,
-    /// The driver's id of the snapshot.
-    #[serde(default, deserialize_with = "or_default")]
-    pub snapshot_handle: String,
-    /// When it was taken, in nanoseconds since 1970.
-    pub creation_time: Option<i64>,
-    /// Whether a volume can be made from it.
-    pub ready_to_use: Option<bool>,
-    /// The least size of such a volume, in bytes.
-    pub restore_size: Option<i64>,
-}
+    /// A snapshot of a group.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GroupMember {
+        /// The driver's id of the volume.
+        pub volume_handle: String = default,
+        /// The driver's id of the snapshot.
+        pub snapshot_handle: String = default,
+        /// When it was taken, in nanoseconds since 1970.
+        pub creation_time: Option<i64>,
+        /// Whether a volume can be made from it.
+        pub ready_to_use: Option<bool>,
+        /// The least size of such a volume, in bytes.
+        pub restore_size: Option<i64>,
+    }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(rename = "apiVersion", default, borrow)]
-    api_version: Cow<'a, str>,
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    status: Option<Box<GroupStatus>>,
-}
+    struct Wire<'a> {
+        #[serde(default, borrow)]
+        api_version: Cow<'a, str>,
+        metadata: Meta,
+        spec: WireSpec = default,
+        status: Option<Box<GroupStatus>>,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    #[serde(default, deserialize_with = "or_default")]
-    driver: String,
-    #[serde(default, deserialize_with = "or_default")]
-    deletion_policy: SmolStr,
-    volume_group_snapshot_class_name: Option<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    volume_group_snapshot_ref: ObjectReference,
-    #[serde(default, deserialize_with = "or_default")]
-    source: WireSource,
-}
+    #[derive(Default)]
+    struct WireSpec {
+        driver: String = default,
+        deletion_policy: SmolStr = default,
+        volume_group_snapshot_class_name: Option<String>,
+        volume_group_snapshot_ref: ObjectReference = default,
+        source: WireSource = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSource {
-    volume_handles: Option<Vec<String>>,
-    group_snapshot_handles: Option<WireHandles>,
-}
+    #[derive(Default)]
+    struct WireSource {
+        volume_handles: Option<Vec<String>>,
+        group_snapshot_handles: Option<WireHandles>,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireHandles {
-    #[serde(default, deserialize_with = "or_default")]
-    volume_group_snapshot_handle: String,
-    #[serde(default, deserialize_with = "or_default")]
-    volume_snapshot_handles: Vec<String>,
+    struct WireHandles {
+        volume_group_snapshot_handle: String = default,
+        volume_snapshot_handles: Vec<String> = default,
+    }
 }
 
 impl From<WireSource> for GroupSource {
@@ -235,18 +216,17 @@ impl Cached for VolumeGroupSnapshotContent {
     }
 }
 
-/// How groups of snapshots are taken. A foreign driver's keeps its metadata and whose it is.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeGroupSnapshotClass {
-    /// Name, uid and version.
-    pub metadata: Meta,
-    /// The driver that takes them.
-    #[serde(default, deserialize_with = "or_default")]
-    pub driver: String,
-    /// What the driver wants to be told, and which Secrets it needs.
-    #[serde(default, deserialize_with = "or_default")]
-    pub parameters: BTreeMap<String, String>,
+received! {
+    /// How groups of snapshots are taken. A foreign driver's keeps its metadata and whose it is.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct VolumeGroupSnapshotClass {
+        /// Name, uid and version.
+        pub metadata: Meta,
+        /// The driver that takes them.
+        pub driver: String = default,
+        /// What the driver wants to be told, and which Secrets it needs.
+        pub parameters: BTreeMap<String, String> = default,
+    }
 }
 
 impl Cached for VolumeGroupSnapshotClass {

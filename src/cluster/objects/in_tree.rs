@@ -5,10 +5,9 @@
 //! that makes a difference to a translation.
 
 use base::InTree;
-use serde::Deserialize;
 use smol_str::SmolStr;
 
-use super::or_default;
+use super::received;
 
 /// What a translation reads of an in-tree volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,18 +18,17 @@ pub struct InTreeVolume {
     pub node_affinity: Box<[Box<[NodeRequirement]>]>,
 }
 
-/// What a node's label must be.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct NodeRequirement {
-    /// The label.
-    #[serde(default, deserialize_with = "or_default")]
-    pub key: SmolStr,
-    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub operator: SmolStr,
-    /// The values that the operator is about, in their order.
-    #[serde(default, deserialize_with = "or_default")]
-    pub values: Box<[SmolStr]>,
+received! {
+    /// What a node's label must be.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct NodeRequirement {
+        /// The label.
+        pub key: SmolStr = default,
+        /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+        pub operator: SmolStr = default,
+        /// The values that the operator is about, in their order.
+        pub values: Box<[SmolStr]> = default,
+    }
 }
 
 /// A source that a CSI driver has taken over, as PersistentVolumes and pods name it.
@@ -52,99 +50,85 @@ pub enum InTreeSource {
     PortworxVolume(VolumeById),
 }
 
-/// A disk of Google's cloud.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GceDisk {
-    /// The disk's name: `pdName`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub pd_name: Box<str>,
-    /// The file system; unset for the default one.
-    pub fs_type: Option<SmolStr>,
-    /// The partition that is mounted; 0 for the whole disk.
-    #[serde(default, deserialize_with = "or_default")]
-    pub partition: i32,
-    /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
-    pub read_only: bool,
-}
+received! {
+    /// A disk of Google's cloud.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct GceDisk {
+        /// The disk's name: `pdName`.
+        pub pd_name: Box<str> = default,
+        /// The file system; unset for the default one.
+        pub fs_type: Option<SmolStr>,
+        /// The partition that is mounted; 0 for the whole disk.
+        pub partition: i32 = default,
+        /// Whether it may only be read.
+        pub read_only: bool = default,
+    }
 
-/// A disk of Amazon's cloud.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AwsDisk {
-    /// The disk's id, with or without `aws://` and its zone: `volumeID`.
-    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
-    pub volume_id: Box<str>,
-    /// The file system; unset for the default one.
-    pub fs_type: Option<SmolStr>,
-    /// The partition that is mounted; 0 for the whole disk.
-    #[serde(default, deserialize_with = "or_default")]
-    pub partition: i32,
-    /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
-    pub read_only: bool,
-}
+    /// A disk of Amazon's cloud.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct AwsDisk {
+        /// The disk's id, with or without `aws://` and its zone: `volumeID`.
+        #[serde(rename = "volumeID")]
+        pub volume_id: Box<str> = default,
+        /// The file system; unset for the default one.
+        pub fs_type: Option<SmolStr>,
+        /// The partition that is mounted; 0 for the whole disk.
+        pub partition: i32 = default,
+        /// Whether it may only be read.
+        pub read_only: bool = default,
+    }
 
-/// A disk of Microsoft's cloud.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AzureDisk {
-    /// The disk's address: `diskURI`.
-    #[serde(default, rename = "diskURI", deserialize_with = "or_default")]
-    pub disk_uri: Box<str>,
-    /// `Shared`, `Dedicated` or `Managed`. Only the last can be translated.
-    pub kind: Option<SmolStr>,
-    /// How the host caches it.
-    pub caching_mode: Option<SmolStr>,
-    /// The file system.
-    pub fs_type: Option<SmolStr>,
-    /// Whether it may only be read.
-    pub read_only: Option<bool>,
-}
+    /// A disk of Microsoft's cloud.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct AzureDisk {
+        /// The disk's address: `diskURI`.
+        #[serde(rename = "diskURI")]
+        pub disk_uri: Box<str> = default,
+        /// `Shared`, `Dedicated` or `Managed`. Only the last can be translated.
+        pub kind: Option<SmolStr>,
+        /// How the host caches it.
+        pub caching_mode: Option<SmolStr>,
+        /// The file system.
+        pub fs_type: Option<SmolStr>,
+        /// Whether it may only be read.
+        pub read_only: Option<bool>,
+    }
 
-/// A share of Microsoft's cloud.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AzureFile {
-    /// The share's name.
-    #[serde(default, deserialize_with = "or_default")]
-    pub share_name: Box<str>,
-    /// The name of the Secret with the storage account's key. The account's name is part of it.
-    #[serde(default, deserialize_with = "or_default")]
-    pub secret_name: Box<str>,
-    /// Its namespace. A pod's volume never has one.
-    pub secret_namespace: Option<Box<str>>,
-    /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
-    pub read_only: bool,
-}
+    /// A share of Microsoft's cloud.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct AzureFile {
+        /// The share's name.
+        pub share_name: Box<str> = default,
+        /// The name of the Secret with the storage account's key. The account's name is part of it.
+        pub secret_name: Box<str> = default,
+        /// Its namespace. A pod's volume never has one.
+        pub secret_namespace: Option<Box<str>>,
+        /// Whether it may only be read.
+        pub read_only: bool = default,
+    }
 
-/// A volume of `OpenStack` or Portworx.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeById {
-    /// The volume's id: `volumeID`.
-    #[serde(default, rename = "volumeID", deserialize_with = "or_default")]
-    pub volume_id: Box<str>,
-    /// The file system; unset for the default one.
-    pub fs_type: Option<SmolStr>,
-    /// Whether it may only be read.
-    #[serde(default, deserialize_with = "or_default")]
-    pub read_only: bool,
-}
+    /// A volume of `OpenStack` or Portworx.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct VolumeById {
+        /// The volume's id: `volumeID`.
+        #[serde(rename = "volumeID")]
+        pub volume_id: Box<str> = default,
+        /// The file system; unset for the default one.
+        pub fs_type: Option<SmolStr>,
+        /// Whether it may only be read.
+        pub read_only: bool = default,
+    }
 
-/// A disk of vSphere.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct VsphereVolume {
-    /// Where the disk is.
-    #[serde(default, deserialize_with = "or_default")]
-    pub volume_path: Box<str>,
-    /// The file system; unset for the default one.
-    pub fs_type: Option<SmolStr>,
-    /// The name of its storage policy.
-    pub storage_policy_name: Option<Box<str>>,
+    /// A disk of vSphere.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct VsphereVolume {
+        /// Where the disk is.
+        pub volume_path: Box<str> = default,
+        /// The file system; unset for the default one.
+        pub fs_type: Option<SmolStr>,
+        /// The name of its storage policy.
+        pub storage_policy_name: Option<Box<str>>,
+    }
 }
 
 impl InTreeSource {

@@ -34,6 +34,7 @@ mod health;
 mod id;
 mod in_tree;
 mod lease;
+mod members;
 mod node;
 mod node_state;
 mod pod;
@@ -53,13 +54,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 
 use super::managers::Managers;
 use super::meta::Meta;
 use super::names::ObjectName;
 use super::packing::Packed;
-use smol_str::SmolStr;
+use members::{quantity, received, unless_empty};
 
 pub use attachment::{
     VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError,
@@ -222,35 +222,6 @@ fn trim_unread(meta: &mut Meta) {
     meta.labels = None;
     meta.owner_references = None;
     meta.managers = Managers::default();
-}
-
-/// A member that may be missing or null. Go writes an empty list that has no `omitempty` as null: the `CSINode` of a node
-/// without drivers says `drivers: null`, and one such node must not stop the cache of them all.
-fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    Option::deserialize(from).map(Option::unwrap_or_default)
-}
-
-/// A name that is unset when empty.
-fn unless_empty<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-where
-    T: Deserialize<'de> + AsRef<str>,
-    D: Deserializer<'de>,
-{
-    Option::<T>::deserialize(from).map(|text| text.filter(|text| !text.as_ref().is_empty()))
-}
-
-/// A quantity as it is written. A server sends text; a number would be understood by it too, so it is here.
-fn quantity<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SmolStr>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Wire {
-        Text(SmolStr),
-        Number(serde_json::Number),
-    }
-    Ok(Option::<Wire>::deserialize(from)?.map(|wire| match wire {
-        Wire::Text(text) => text,
-        Wire::Number(number) => number.to_string().into(),
-    }))
 }
 
 /// Says which kind of k8s-openapi a type is read from.

@@ -5,37 +5,36 @@ use serde::Deserialize;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, received, trim_meta};
 
-/// Which CSI drivers run on a node, and how they call it.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct CsiNode {
-    /// Name, uid and version.
-    pub metadata: Meta,
-    /// The drivers.
-    #[serde(default, deserialize_with = "or_default")]
-    pub spec: CsiNodeSpec,
-}
+received! {
+    /// Which CSI drivers run on a node, and how they call it.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct CsiNode {
+        /// Name, uid and version.
+        pub metadata: Meta,
+        /// The drivers.
+        pub spec: CsiNodeSpec = default,
+    }
 
-/// The drivers of a node; in a cache only our own, and with [`Fields::ATTACH`] the names of all.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-pub struct CsiNodeSpec {
-    /// One entry per driver.
-    #[serde(default, deserialize_with = "or_default")]
-    pub drivers: Vec<CsiNodeDriver>,
-}
+    /// The drivers of a node; in a cache only our own, and with [`Fields::ATTACH`] the names of all.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct CsiNodeSpec {
+        /// One entry per driver.
+        pub drivers: Vec<CsiNodeDriver> = default,
+    }
 
-/// A driver on a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct CsiNodeDriver {
-    /// The driver's name.
-    pub name: String,
-    /// The driver's id of the node.
-    #[serde(rename = "nodeID")]
-    pub node_id: String,
-    /// The node's labels that say where in the driver's topology it is.
-    #[serde(default, rename = "topologyKeys", deserialize_with = "or_default")]
-    pub topology_keys: Vec<String>,
+    /// A driver on a node.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct CsiNodeDriver {
+        /// The driver's name.
+        pub name: String,
+        /// The driver's id of the node.
+        #[serde(rename = "nodeID")]
+        pub node_id: String,
+        /// The node's labels that say where in the driver's topology it is.
+        pub topology_keys: Vec<String> = default,
+    }
 }
 
 impl CsiNode {

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use smol_str::SmolStr;
 
-use super::{Cached, Fields, IndexName, or_default, trim_meta};
+use super::{Cached, Fields, IndexName, received, trim_meta};
 use crate::cluster::managers::Managers;
 use crate::cluster::meta::Meta;
 use crate::cluster::moment::Moment;
@@ -43,58 +43,44 @@ pub struct NodeReady {
     pub since: Option<Moment>,
 }
 
-/// A volume that a controller has reported to the kubelet of its node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AttachedVolume {
-    /// The volume's name in a Node's status.
-    #[serde(default, deserialize_with = "or_default")]
-    pub name: Box<str>,
-    /// Where the node sees it; empty for a CSI volume.
-    #[serde(default, deserialize_with = "or_default")]
-    pub device_path: Box<str>,
-}
+received! {
+    /// A volume that a controller has reported to the kubelet of its node.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+    pub struct AttachedVolume {
+        /// The volume's name in a Node's status.
+        pub name: Box<str> = default,
+        /// Where the node sees it; empty for a CSI volume.
+        pub device_path: Box<str> = default,
+    }
 
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireStatus,
-}
+    struct Wire {
+        metadata: Meta,
+        spec: WireSpec = default,
+        status: WireStatus = default,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireSpec {
-    #[serde(default, deserialize_with = "or_default")]
-    taints: Vec<WireTaint>,
-}
+    #[derive(Default)]
+    struct WireSpec {
+        taints: Vec<WireTaint> = default,
+    }
 
-#[derive(Deserialize)]
-struct WireTaint {
-    #[serde(default, deserialize_with = "or_default")]
-    key: SmolStr,
-}
+    struct WireTaint {
+        key: SmolStr = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireStatus {
-    #[serde(default, deserialize_with = "or_default")]
-    conditions: Vec<WireCondition>,
-    #[serde(default, deserialize_with = "or_default")]
-    volumes_in_use: Box<[Box<str>]>,
-    #[serde(default, deserialize_with = "or_default")]
-    volumes_attached: Box<[AttachedVolume]>,
-}
+    #[derive(Default)]
+    struct WireStatus {
+        conditions: Vec<WireCondition> = default,
+        volumes_in_use: Box<[Box<str>]> = default,
+        volumes_attached: Box<[AttachedVolume]> = default,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireCondition {
-    #[serde(rename = "type", default, deserialize_with = "or_default")]
-    type_: SmolStr,
-    #[serde(default, deserialize_with = "or_default")]
-    status: SmolStr,
-    last_transition_time: Option<Moment>,
+    struct WireCondition {
+        #[serde(rename = "type")]
+        type_: SmolStr = default,
+        status: SmolStr = default,
+        last_transition_time: Option<Moment>,
+    }
 }
 
 impl<'de> Deserialize<'de> for NodeState {

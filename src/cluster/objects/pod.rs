@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use smol_str::{SmolStr, format_smolstr};
 
 use super::in_tree::{AwsDisk, AzureDisk, AzureFile, GceDisk, InTreeSource, VolumeById, VsphereVolume};
-use super::{BY_NODE, BY_POD_CLAIM, Cached, Fields, IndexName, or_default, unless_empty};
+use super::{BY_NODE, BY_POD_CLAIM, Cached, Fields, IndexName, received, unless_empty};
 use crate::cluster::meta::Meta;
 
 /// The phases of pods.
@@ -41,39 +41,33 @@ pub struct PodAttach {
     pub in_tree: Box<[(SmolStr, InTreeSource)]>,
 }
 
-/// A pod as it is sent.
-#[derive(Deserialize)]
-struct WirePod {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: WireSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireStatus,
-}
+received! {
+    /// A pod as it is sent.
+    struct WirePod {
+        metadata: Meta,
+        spec: WireSpec = default,
+        status: WireStatus = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSpec {
-    #[serde(default, deserialize_with = "unless_empty")]
-    node_name: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    volumes: Vec<WireVolume>,
-}
+    #[derive(Default)]
+    struct WireSpec {
+        #[serde(default, deserialize_with = "unless_empty")]
+        node_name: Option<SmolStr>,
+        volumes: Vec<WireVolume> = default,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireVolume {
-    #[serde(default, deserialize_with = "or_default")]
-    name: SmolStr,
-    persistent_volume_claim: Option<WireClaim>,
-    ephemeral: Option<IgnoredAny>,
-    gce_persistent_disk: Option<GceDisk>,
-    aws_elastic_block_store: Option<AwsDisk>,
-    azure_disk: Option<AzureDisk>,
-    azure_file: Option<AzureFile>,
-    cinder: Option<VolumeById>,
-    vsphere_volume: Option<VsphereVolume>,
-    portworx_volume: Option<VolumeById>,
+    struct WireVolume {
+        name: SmolStr = default,
+        persistent_volume_claim: Option<WireClaim>,
+        ephemeral: Option<IgnoredAny>,
+        gce_persistent_disk: Option<GceDisk>,
+        aws_elastic_block_store: Option<AwsDisk>,
+        azure_disk: Option<AzureDisk>,
+        azure_file: Option<AzureFile>,
+        cinder: Option<VolumeById>,
+        vsphere_volume: Option<VsphereVolume>,
+        portworx_volume: Option<VolumeById>,
+    }
 }
 
 impl WireVolume {
@@ -89,36 +83,29 @@ impl WireVolume {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireClaim {
-    #[serde(default, deserialize_with = "or_default")]
-    claim_name: SmolStr,
-}
+received! {
+    struct WireClaim {
+        claim_name: SmolStr = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireStatus {
-    phase: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    init_container_statuses: Vec<WireContainer>,
-    #[serde(default, deserialize_with = "or_default")]
-    container_statuses: Vec<WireContainer>,
-    #[serde(default, deserialize_with = "or_default")]
-    ephemeral_container_statuses: Vec<WireContainer>,
-}
+    #[derive(Default)]
+    struct WireStatus {
+        phase: Option<SmolStr>,
+        init_container_statuses: Vec<WireContainer> = default,
+        container_statuses: Vec<WireContainer> = default,
+        ephemeral_container_statuses: Vec<WireContainer> = default,
+    }
 
-#[derive(Deserialize)]
-struct WireContainer {
-    #[serde(default, deserialize_with = "or_default")]
-    state: WireState,
-}
+    struct WireContainer {
+        state: WireState = default,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireState {
-    waiting: Option<IgnoredAny>,
-    running: Option<IgnoredAny>,
-    terminated: Option<IgnoredAny>,
+    #[derive(Default)]
+    struct WireState {
+        waiting: Option<IgnoredAny>,
+        running: Option<IgnoredAny>,
+        terminated: Option<IgnoredAny>,
+    }
 }
 
 impl WireStatus {

@@ -4,11 +4,10 @@
 //! keeps these fields, and each volume but another driver's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Deserialize;
 
 use super::health::ClaimHealth;
 use super::secret_ref::SecretRef;
-use super::{or_default, quantity, unless_empty};
+use super::{quantity, received, unless_empty};
 use smol_str::SmolStr;
 
 /// The conditions of a claim that have to do with its size or its attributes. Others are not held.
@@ -38,38 +37,34 @@ pub struct ClaimResize {
     pub conditions: Box<[ClaimCondition]>,
 }
 
-/// How far a change of a volume's attributes is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ModifyStatus {
-    /// `Pending`, `InProgress` or `Infeasible`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub status: SmolStr,
-    /// The class that it is changed to; unset while that is missing.
-    #[serde(rename = "targetVolumeAttributesClassName", default, deserialize_with = "unless_empty")]
-    pub target: Option<SmolStr>,
-}
+received! {
+    /// How far a change of a volume's attributes is.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct ModifyStatus {
+        /// `Pending`, `InProgress` or `Infeasible`.
+        pub status: SmolStr = default,
+        /// The class that it is changed to; unset while that is missing.
+        #[serde(rename = "targetVolumeAttributesClassName", default, deserialize_with = "unless_empty")]
+        pub target: Option<SmolStr>,
+    }
 
-/// A condition of a claim.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClaimCondition {
-    /// Which one it is.
-    #[serde(rename = "type")]
-    pub type_: SmolStr,
-    /// `True`, `False` or `Unknown`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub status: SmolStr,
-    /// Why, in one word.
-    #[serde(default, deserialize_with = "or_default")]
-    pub reason: SmolStr,
-    /// Why, for people.
-    #[serde(default, deserialize_with = "or_default")]
-    pub message: Box<str>,
-    /// When somebody last looked.
-    pub last_probe_time: Option<Time>,
-    /// When the status last changed.
-    pub last_transition_time: Option<Time>,
+    /// A condition of a claim.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct ClaimCondition {
+        /// Which one it is.
+        #[serde(rename = "type")]
+        pub type_: SmolStr,
+        /// `True`, `False` or `Unknown`.
+        pub status: SmolStr = default,
+        /// Why, in one word.
+        pub reason: SmolStr = default,
+        /// Why, for people.
+        pub message: Box<str> = default,
+        /// When somebody last looked.
+        pub last_probe_time: Option<Time>,
+        /// When the status last changed.
+        pub last_transition_time: Option<Time>,
+    }
 }
 
 /// What a resizer reads of a volume.
@@ -83,35 +78,31 @@ pub struct VolumeResize {
     pub expand_secret: Option<SecretRef>,
 }
 
-/// What there is of one resource; all that matters is storage.
-#[derive(Default, Deserialize)]
-pub(super) struct WireSize {
-    #[serde(default, deserialize_with = "quantity")]
-    pub(super) storage: Option<SmolStr>,
-}
+received! {
+    /// What there is of one resource; all that matters is storage.
+    #[derive(Default)]
+    pub(super) struct WireSize {
+        #[serde(default, deserialize_with = "quantity")]
+        pub(super) storage: Option<SmolStr>,
+    }
 
-#[derive(Default, Deserialize)]
-struct WireState {
-    storage: Option<SmolStr>,
-}
+    #[derive(Default)]
+    struct WireState {
+        storage: Option<SmolStr>,
+    }
 
-/// A claim's status as it is sent.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct WireClaimStatus {
-    pub(super) phase: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    capacity: WireSize,
-    #[serde(default, deserialize_with = "or_default")]
-    allocated_resources: WireSize,
-    #[serde(default, deserialize_with = "or_default")]
-    allocated_resource_statuses: WireState,
-    #[serde(default, deserialize_with = "unless_empty")]
-    current_volume_attributes_class_name: Option<SmolStr>,
-    modify_volume_status: Option<ModifyStatus>,
-    #[serde(default, deserialize_with = "or_default")]
-    conditions: Vec<ClaimCondition>,
-    pub(super) health_status: Option<Box<ClaimHealth>>,
+    /// A claim's status as it is sent.
+    pub(super) struct WireClaimStatus {
+        pub(super) phase: Option<SmolStr>,
+        capacity: WireSize = default,
+        allocated_resources: WireSize = default,
+        allocated_resource_statuses: WireState = default,
+        #[serde(default, deserialize_with = "unless_empty")]
+        current_volume_attributes_class_name: Option<SmolStr>,
+        modify_volume_status: Option<ModifyStatus>,
+        conditions: Vec<ClaimCondition> = default,
+        pub(super) health_status: Option<Box<ClaimHealth>>,
+    }
 }
 
 impl WireClaimStatus {

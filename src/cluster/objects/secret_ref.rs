@@ -1,16 +1,16 @@
 //! Where a Secret is. Pure.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::or_default;
+use super::received;
 
-/// Where a Secret is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecretRef {
-    /// Its name.
-    #[serde(default, deserialize_with = "or_default")]
-    pub name: String,
-    /// Its namespace.
-    #[serde(default, deserialize_with = "or_default")]
-    pub namespace: String,
+received! {
+    /// Where a Secret is.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+    pub struct SecretRef {
+        /// Its name.
+        pub name: String = default,
+        /// Its namespace.
+        pub namespace: String = default,
+    }
 }

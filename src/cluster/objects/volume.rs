@@ -10,7 +10,7 @@ use super::in_tree::{
 use super::resize::{VolumeResize, WireSize};
 use super::secret_ref::SecretRef;
 use super::{
-    BY_CLAIM, BY_HANDLE, BY_SUCCESSOR, Cached, ClaimLink, Fields, IdKind, IndexName, or_default, trim_meta_but,
+    BY_CLAIM, BY_HANDLE, BY_SUCCESSOR, Cached, ClaimLink, Fields, IdKind, IndexName, received, trim_meta_but,
     unless_empty,
 };
 use crate::cluster::meta::Meta;
@@ -34,21 +34,19 @@ pub struct PersistentVolume {
     pub phase_since: Option<Moment>,
 }
 
-/// The object as it is sent.
-#[derive(Deserialize)]
-struct WireVolume {
-    metadata: Meta,
-    #[serde(default, deserialize_with = "or_default")]
-    spec: VolumeSpec,
-    #[serde(default, deserialize_with = "or_default")]
-    status: WireVolumeStatus,
-}
+received! {
+    /// The object as it is sent.
+    struct WireVolume {
+        metadata: Meta,
+        spec: VolumeSpec = default,
+        status: WireVolumeStatus = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireVolumeStatus {
-    phase: Option<SmolStr>,
-    last_phase_transition_time: Option<Moment>,
+    #[derive(Default)]
+    struct WireVolumeStatus {
+        phase: Option<SmolStr>,
+        last_phase_transition_time: Option<Moment>,
+    }
 }
 
 impl From<WireVolume> for PersistentVolume {
@@ -90,16 +88,15 @@ pub struct VolumeSpec {
     pub migration: Option<Box<InTreeVolume>>,
 }
 
-/// Nodes that a required term admits: those that fulfil all of its requirements. None if it has no requirement.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Reach {
-    /// What the node's labels must be.
-    #[serde(default, deserialize_with = "or_default")]
-    pub match_expressions: Box<[NodeRequirement]>,
-    /// What the node's fields must be. There is one: `metadata.name`.
-    #[serde(default, deserialize_with = "or_default")]
-    pub match_fields: Box<[NodeRequirement]>,
+received! {
+    /// Nodes that a required term admits: those that fulfil all of its requirements. None if it has no requirement.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Reach {
+        /// What the node's labels must be.
+        pub match_expressions: Box<[NodeRequirement]> = default,
+        /// What the node's fields must be. There is one: `metadata.name`.
+        pub match_fields: Box<[NodeRequirement]> = default,
+    }
 }
 
 /// A CSI volume.
@@ -119,59 +116,50 @@ pub struct CsiSource {
     pub controller_publish_secret_ref: Option<Box<SecretRef>>,
 }
 
-/// Which claim a volume is bound to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct ClaimRef {
-    /// Its namespace.
-    #[serde(default, deserialize_with = "or_default")]
-    pub namespace: String,
-    /// Its name.
-    #[serde(default, deserialize_with = "or_default")]
-    pub name: String,
-    /// Its uid, once bound.
-    pub uid: Option<String>,
-}
+received! {
+    /// Which claim a volume is bound to.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct ClaimRef {
+        /// Its namespace.
+        pub namespace: String = default,
+        /// Its name.
+        pub name: String = default,
+        /// Its uid, once bound.
+        pub uid: Option<String>,
+    }
 
-/// The specification as it is sent.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireVolumeSpec {
-    csi: Option<WireCsi>,
-    #[serde(default, deserialize_with = "or_default")]
-    capacity: WireSize,
-    #[serde(default, deserialize_with = "unless_empty")]
-    volume_attributes_class_name: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    access_modes: Box<[SmolStr]>,
-    #[serde(default, deserialize_with = "or_default")]
-    mount_options: Box<[SmolStr]>,
-    volume_mode: Option<SmolStr>,
-    claim_ref: Option<Box<ClaimRef>>,
-    #[serde(rename = "persistentVolumeReclaimPolicy")]
-    reclaim_policy: Option<SmolStr>,
-    storage_class_name: Option<SmolStr>,
-    node_affinity: Option<WireAffinity>,
-    gce_persistent_disk: Option<GceDisk>,
-    aws_elastic_block_store: Option<AwsDisk>,
-    azure_disk: Option<AzureDisk>,
-    azure_file: Option<AzureFile>,
-    cinder: Option<VolumeById>,
-    vsphere_volume: Option<VsphereVolume>,
-    portworx_volume: Option<VolumeById>,
-}
+    /// The specification as it is sent.
+    struct WireVolumeSpec {
+        csi: Option<WireCsi>,
+        capacity: WireSize = default,
+        #[serde(default, deserialize_with = "unless_empty")]
+        volume_attributes_class_name: Option<SmolStr>,
+        access_modes: Box<[SmolStr]> = default,
+        mount_options: Box<[SmolStr]> = default,
+        volume_mode: Option<SmolStr>,
+        claim_ref: Option<Box<ClaimRef>>,
+        #[serde(rename = "persistentVolumeReclaimPolicy")]
+        reclaim_policy: Option<SmolStr>,
+        storage_class_name: Option<SmolStr>,
+        node_affinity: Option<WireAffinity>,
+        gce_persistent_disk: Option<GceDisk>,
+        aws_elastic_block_store: Option<AwsDisk>,
+        azure_disk: Option<AzureDisk>,
+        azure_file: Option<AzureFile>,
+        cinder: Option<VolumeById>,
+        vsphere_volume: Option<VsphereVolume>,
+        portworx_volume: Option<VolumeById>,
+    }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireCsi {
-    driver: SmolStr,
-    volume_handle: String,
-    #[serde(default, deserialize_with = "or_default")]
-    read_only: bool,
-    fs_type: Option<SmolStr>,
-    #[serde(default, deserialize_with = "or_default")]
-    volume_attributes: PackedMap,
-    controller_publish_secret_ref: Option<Box<SecretRef>>,
-    controller_expand_secret_ref: Option<SecretRef>,
+    struct WireCsi {
+        driver: SmolStr,
+        volume_handle: String,
+        read_only: bool = default,
+        fs_type: Option<SmolStr>,
+        volume_attributes: PackedMap = default,
+        controller_publish_secret_ref: Option<Box<SecretRef>>,
+        controller_expand_secret_ref: Option<SecretRef>,
+    }
 }
 
 impl WireCsi {
@@ -188,17 +176,16 @@ impl WireCsi {
     }
 }
 
-#[derive(Default, Deserialize)]
-struct WireAffinity {
-    #[serde(default, deserialize_with = "or_default")]
-    required: WireSelector,
-}
+received! {
+    #[derive(Default)]
+    struct WireAffinity {
+        required: WireSelector = default,
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSelector {
-    #[serde(default, deserialize_with = "or_default")]
-    node_selector_terms: Box<[Reach]>,
+    #[derive(Default)]
+    struct WireSelector {
+        node_selector_terms: Box<[Reach]> = default,
+    }
 }
 
 impl From<WireVolumeSpec> for VolumeSpec {
