@@ -8,7 +8,7 @@ use super::other::LEASE;
 
 /// The rules for this configuration.
 pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
-    let attachments = "ask for volumes on nodes, and take that back";
+    let attachments = "ask for volumes on nodes, take that back, and keep attachments that an earlier deletion may still take";
     let mut rules = vec![
         Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "patch", "delete"], attachments),
         Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),

@@ -19,7 +19,8 @@ pub enum EventsMode {
 }
 
 impl EventsMode {
-    /// Whether an Event is written. `is_news`: it tells of a new state.
+    /// Whether a role in this mode writes an Event. `is_news` is true for an Event about a new state, and false for one that repeats an
+    /// earlier Event.
     pub fn is_due(self, is_news: bool) -> bool {
         self == Self::All || (self == Self::Changes && is_news)
     }

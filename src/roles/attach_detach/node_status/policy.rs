@@ -13,13 +13,14 @@ use crate::roles::attach_detach::guard::Permit;
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 
-/// For so long names are gathered before they are reported, if more of them are on their way: half of the time after which a kubelet looks
-/// again for a volume that was not reported. A burst of pods is then a few writes of each node and not one for each volume (row 1, D35).
+/// The shortest time for which names are gathered before they are reported, if more of them are on their way: 250 ms, half of the time
+/// after which a kubelet looks again for a volume that was not reported. So a burst of pods costs a few writes of each node, and not one
+/// for each volume (row 1, D35).
 const GATHERED_FOR: Duration = Duration::from_millis(250);
-/// Each time that it looks in vain, a kubelet waits twice as long. So names of pods that have waited for long are gathered for this part of
-/// that time,
+/// The divisor that makes the time for which names are gathered of the time that a pod has waited: a quarter. Each time that a kubelet looks
+/// in vain, it waits twice as long until it looks again. So the longer a pod has waited, the longer its names may be gathered.
 const PART_OF_WAIT: u32 = 4;
-/// and never longer than this.
+/// The longest time for which names are gathered, however long a pod has waited: 2 seconds. So gathering never costs a pod more than that.
 const GATHERED_AT_MOST: Duration = Duration::from_secs(2);
 
 /// What becomes of the name of a volume.

@@ -66,7 +66,8 @@ struct World {
     progress: Progress,
     /// What was decided, and on which version of the attachment.
     sending: Vec<(Step, u32)>,
-    /// Deletions that are still to be done: where, of which version, and whether by force.
+    /// Deletions that were sent and that the API does later. Each has the index of the node, the version of the attachment that it may
+    /// delete, and whether the volume is taken from the node by force.
     late: Vec<(usize, u32, bool)>,
     now: Instant,
     uids: u32,
