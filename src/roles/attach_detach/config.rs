@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::config::{Rest, RoleSection};
 use crate::process::{Faults, Section, duration};
 use crate::queue::RetrySection;
+use crate::roles::kit::checks;
 
 /// The attach/detach controller: which nodes it manages, and when it may take a volume from a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -21,12 +22,10 @@ pub struct AttachDetachSection {
     /// The pauses between failed requests.
     pub retry: RequestRetry,
     /// Time in which everything is looked at once again, in case a change was missed.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub resync: Duration,
     /// How long a volume stays on a node that is not ready and may still use it.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub max_wait_for_unmount: Duration,
     /// Whether it is detached by force after that time. false: only the taint `node.kubernetes.io/out-of-service` lets it.
     pub force_detach_on_timeout: bool,
@@ -37,16 +36,13 @@ pub struct AttachDetachSection {
     /// Whether attached volumes are written into the status of their node. false: no kubelet reads it.
     pub write_node_status: bool,
     /// How long an attachment of an unknown volume stays.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub orphan_grace: Duration,
     /// How long a `CSIDriver` object counts after it is gone: charts delete it and make it anew.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub driver_grace: Duration,
     /// How long nothing is detached after a leader has begun.
-    #[serde(with = "duration")]
-    #[schemars(with = "duration::Text")]
+    #[serde(with = "duration::Text")]
     pub settle: Duration,
     /// What follows if the attach/detach controller of kube-controller-manager is active.
     pub exclusive_check: ExclusiveCheck,
@@ -103,9 +99,7 @@ impl Default for AttachDetachSection {
 impl Section for AttachDetachSection {
     fn check(&self, faults: &mut Faults) {
         self.retry.backoff().check("retry", faults);
-        if self.workers == 0 {
-            faults.add("workers", 0, "at least 1");
-        }
+        checks::workers("workers", self.workers, faults);
         if self.resync < Duration::from_secs(1) {
             faults.add("resync", duration::format(self.resync), "at least 1s");
         }
@@ -139,14 +133,10 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let faulty_keys = |section: &AttachDetachSection| -> Vec<String> {
-            let mut faults = Faults::below("");
-            section.check(&mut faults);
-            faults.into_vec().into_iter().map(|fault| fault.key).collect()
-        };
         let section = AttachDetachSection {
             workers: 0,
             resync: Duration::from_millis(999),

@@ -72,8 +72,6 @@ const NAME: &str = "attachDetach";
 
 fn load(section: &Value, wiring: &mut Wiring<'_>) -> Result<Box<dyn Role>, serde_json::Error> {
     let section: AttachDetachSection = RoleSection::read(section)?;
-    for rule in rules::rules(&section) {
-        wiring.needs(rule);
-    }
+    wiring.needs_all(rules::rules(&section));
     Ok(Box::new(serve::AttachDetach { section, caches: serve::Caches::wire(wiring) }))
 }

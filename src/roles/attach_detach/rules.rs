@@ -1,18 +1,18 @@
 //! The rights that the attach/detach controller needs beyond its caches', each with its reason (attach-detach spec 15).
 
 use crate::cluster::EventRecorder;
-use crate::cluster::rbac::Rule;
+use crate::cluster::rbac::{Rule, rules};
 
 use super::config::{AttachDetachSection, ExclusiveCheck};
 use super::other::LEASE;
 
 /// The rules for this configuration.
 pub(super) fn rules(section: &AttachDetachSection) -> Vec<Rule> {
-    let attachments = "ask for volumes on nodes, take that back, and keep attachments that an earlier deletion may still take";
-    let mut rules = vec![
-        Rule::cluster("storage.k8s.io", "volumeattachments", &["get", "create", "patch", "delete"], attachments),
-        Rule::cluster("", "nodes", &["get"], "read what a kubelet uses before its volume is taken from it"),
-    ];
+    let mut rules = rules! {
+        "storage.k8s.io", "volumeattachments", ["get", "create", "patch", "delete"],
+            "ask for volumes on nodes, take that back, and keep attachments that an earlier deletion may still take";
+        "", "nodes", ["get"], "read what a kubelet uses before its volume is taken from it";
+    };
     if section.exclusive_check == ExclusiveCheck::Refuse {
         let reason = "begin once the kube-controller-manager whose attach/detach controller was active is gone";
         let [_, name] = LEASE;

@@ -1,21 +1,15 @@
 //! The pods that wait for volumes, and what each of them waits for, as the status page shows it.
 
 use crate::cluster::ObjectName;
-use crate::diagnostics::{Cell, Column, Table};
+use crate::diagnostics::{Cell, Table, table};
 
 use super::context::Context;
 use super::volume::{news, observe};
 
 /// The table.
-pub(super) const TABLE: Table = Table {
-    name: "waitingPods",
-    title: "Pods that wait for volumes",
-    columns: &[
-        Column::text("pod", "pod"),
-        Column::text("node", "node"),
-        Column::text("volume", "volume"),
-        Column::error("waitsFor", "waits for"),
-    ],
+pub(super) const TABLE: Table = table! {
+    "waitingPods", "Pods that wait for volumes":
+    text("pod", "pod"), text("node", "node"), text("volume", "volume"), error("waitsFor", "waits for")
 };
 
 /// Its rows.

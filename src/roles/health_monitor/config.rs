@@ -106,14 +106,10 @@ impl Section for HealthMonitorSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::faulty_keys;
 
     #[test]
     fn h9_what_makes_no_sense_is_refused() {
-        let faulty_keys = |section: &HealthMonitorSection| -> Vec<String> {
-            let mut faults = Faults::below("");
-            section.check(&mut faults);
-            faults.into_vec().into_iter().map(|fault| fault.key).collect()
-        };
         let section = HealthMonitorSection {
             timeout: Some(Duration::ZERO),
             interval: Duration::ZERO,

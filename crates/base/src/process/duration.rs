@@ -89,16 +89,6 @@ pub fn check_deadline(key: &str, deadline: Option<Duration>, faults: &mut Faults
     }
 }
 
-/// `serialize_with` of a duration.
-pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&format(*duration))
-}
-
-/// `deserialize_with` of a duration.
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    read(&String::deserialize(deserializer)?)
-}
-
 fn read<E: Error>(text: &str) -> Result<Duration, E> {
     parse(text).ok_or_else(|| E::custom(format_args!("{text:?} is not {ALLOWED}")))
 }
@@ -114,12 +104,12 @@ pub struct OrNull;
 impl Text {
     /// `serialize_with` of a duration.
     pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serialize(duration, serializer)
+        serializer.serialize_str(&format(*duration))
     }
 
     /// `deserialize_with` of a duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        deserialize(deserializer)
+        read(&String::deserialize(deserializer)?)
     }
 }
 

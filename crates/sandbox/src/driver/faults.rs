@@ -111,20 +111,20 @@ pub enum Action {
     /// It hangs, and its volume stays busy (ABORTED for later calls) when the caller gives up, until a restart.
     Wedge,
     /// It is served after a while, if its caller still waits then.
-    Delay(#[serde(with = "base::process::duration")] Duration),
+    Delay(#[serde(with = "base::process::duration::Text")] Duration),
     /// It is served after a while, unless the driver works on so many others: then it is refused.
     Crowded {
         /// On how many the driver works at once.
         most: usize,
         /// How long one takes.
-        #[serde(with = "base::process::duration")]
+        #[serde(with = "base::process::duration::Text")]
         takes: Duration,
         /// The gRPC code of a refusal.
         #[serde(with = "code_as_name")]
         code: Code,
     },
     /// It is served after a while, whether its caller still waits or not, and even over a restart. The volume is busy.
-    Late(#[serde(with = "base::process::duration")] Duration),
+    Late(#[serde(with = "base::process::duration::Text")] Duration),
     /// It is served when [`Driver::release`](super::Driver::release) is called, whether its caller still waits or not, and
     /// even over a restart. The volume is busy.
     Hold,
@@ -141,19 +141,19 @@ pub enum Action {
     /// The driver dies before it does anything, and is back after `down`.
     Crash {
         /// How long the driver is away.
-        #[serde(with = "base::process::duration")]
+        #[serde(with = "base::process::duration::Text")]
         down: Duration,
     },
     /// It is served; the driver dies before it answers.
     DoneButCrash {
         /// How long the driver is away.
-        #[serde(with = "base::process::duration")]
+        #[serde(with = "base::process::duration::Text")]
         down: Duration,
     },
     /// It is served and answered; then the driver dies.
     AnswerThenCrash {
         /// How long the driver is away.
-        #[serde(with = "base::process::duration")]
+        #[serde(with = "base::process::duration::Text")]
         down: Duration,
     },
     /// It is served, but the answer is false or nonsense. Where the lie doesn't fit the method, the answer is true.

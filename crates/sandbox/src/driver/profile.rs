@@ -75,7 +75,7 @@ pub struct Profile {
     /// The driver's own limit of entries on a page, below the caller's. 0: none.
     pub page_limit: usize,
     /// How long a snapshot is not ready to use after it was cut.
-    #[serde(with = "base::process::duration")]
+    #[serde(with = "base::process::duration::Text")]
     pub snapshot_ready_after: Duration,
     /// The number of answers that say that a snapshot is not ready to use yet.
     pub snapshot_ready_polls: u32,
