@@ -128,7 +128,7 @@ impl Stage {
         let socket = folder.path().join("csi.sock");
         let (born, driver) = (Clock::system().now(), Driver::new(workload.profile(), Clock::system()));
         if !latency.is_zero() {
-            for method in workload.methods() {
+            for method in workload.facts().methods {
                 driver.inject(Fault::on(method, Action::Delay(latency)));
             }
         }
@@ -287,7 +287,7 @@ impl Stage {
             }))
             .await;
         }
-        for lease in workload.leases() {
+        for lease in workload.facts().leases {
             // Not everyone has one.
             self.delete(&format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"), lease).await;
         }
@@ -295,7 +295,7 @@ impl Stage {
 
     /// Everyone's requests but ours so far, by verb and resource, as the server has counted them.
     async fn requests(&self, workload: &dyn Workload) -> Requests {
-        let everyone = counted::requests(&self.metrics().await, workload.resources());
+        let everyone = counted::requests(&self.metrics().await, workload.facts().resources);
         counted::others(everyone, &self.own.lock().unwrap())
     }
 

@@ -78,8 +78,8 @@ impl Timeline {
             tasks.spawn("attacher", attacher::attach(stage.client.clone(), Arc::clone(&stage.own), told));
         }
         let book = Arc::new(book);
-        let reading = workload.reading();
-        for collection in workload.watched() {
+        let reading = workload.facts().reading;
+        for collection in workload.facts().watched {
             let list: List = serde_json::from_value(stage.list(collection, "?limit=1").await).unwrap();
             let mut version = list.metadata.resource_version.unwrap();
             let (client, noting) = (stage.client.clone(), Arc::clone(&book));

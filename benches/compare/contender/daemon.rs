@@ -117,7 +117,7 @@ impl Contender for Daemon {
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        self.only.is_none_or(|only| only == workload.name())
+        self.only.is_none_or(|only| only == workload.facts().name)
     }
 
     fn is_throttled(&self) -> bool {

@@ -18,7 +18,7 @@ impl Contender for Manager {
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecars().contains(&MANAGER)
+        workload.facts().sidecars.contains(&MANAGER)
     }
 
     fn is_throttled(&self) -> bool {

@@ -49,7 +49,7 @@ impl Contender for Sidecar {
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecars().contains(&self.program)
+        workload.facts().sidecars.contains(&self.program)
     }
 
     fn is_throttled(&self) -> bool {
@@ -85,7 +85,7 @@ impl Contender for Sidecars {
     }
 
     fn does(&self, workload: &dyn Workload) -> bool {
-        workload.sidecars().len() > 1
+        workload.facts().sidecars.len() > 1
     }
 
     fn is_throttled(&self) -> bool {

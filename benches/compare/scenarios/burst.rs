@@ -74,14 +74,14 @@ impl Scenario for Burst {
 impl Burst {
     async fn measure(&self, scene: Scene<'_>) -> Figures {
         let Scene { stage, workload, .. } = scene;
-        let [forth, back] = workload.verbs();
+        let [forth, back] = workload.facts().verbs;
         stage.before(workload, 0..self.count + 1).await;
         let bout = Bout::begin(scene, self.latency, self.bound).await;
         if let Some(most) = self.most {
             let driver = &bout.backend.driver;
             driver.clear_faults();
             let crowded = Action::Crowded { most, takes: self.latency, code: Code::ResourceExhausted };
-            workload.methods().into_iter().for_each(|method| driver.inject(Fault::on(method, crowded.clone())));
+            workload.facts().methods.into_iter().for_each(|method| driver.inject(Fault::on(method, crowded.clone())));
         }
         let mut figures = Figures::new();
         if bout.writer.is_some() {
@@ -143,14 +143,14 @@ impl Burst {
             // It goes on with what is left; nobody waits for it.
             return;
         }
-        let [_, method] = bout.workload.methods();
+        let [_, method] = bout.workload.facts().methods;
         let calls = bout.backend.driver.calls_of(method).len();
         // The warm-up's one is not counted.
         figures.insert(format!("{verb}.calls_each"), (calls as f64 - 1.0) / count as f64);
     }
 
     fn duplicates(bout: &Bout<'_>, verb: &str, which: usize, figures: &mut Figures) {
-        let method = bout.workload.methods()[which];
+        let method = bout.workload.facts().methods[which];
         let done = figures[&format!("{verb}.done")].max(1.0);
         let duplicates = workload::duplicates(&bout.backend.driver, method) as f64;
         // Without the warm-up's.

@@ -69,7 +69,7 @@ impl Cut {
         bout.timeline.until(PATIENCE, |counts| counts.done >= count).await;
         let attached = start.elapsed();
         let done = bout.timeline.forth().len();
-        let [forth, _] = workload.methods();
+        let [forth, _] = workload.facts().methods;
         let duplicates = workload::duplicates(&bout.backend.driver, forth);
 
         let names = bout.timeline.names_done(true);
@@ -84,7 +84,7 @@ impl Cut {
         bout.timeline.until(PATIENCE, |counts| counts.gone >= names.len()).await;
         let (detached, gone) = (start.elapsed(), bout.timeline.back().len());
         bout.end().await;
-        let [forth, back] = workload.verbs();
+        let [forth, back] = workload.facts().verbs;
         Figures::from([
             (format!("{forth}.lost"), (count - done) as f64),
             (format!("{forth}.took_s"), attached.as_secs_f64()),

@@ -65,7 +65,7 @@ impl Scenario for Idle {
                 figures.insert("requests_per_minute".to_owned(), sent.values().sum());
             }
             let watches = stage.watches().await - before;
-            let calls = backend.driver.calls_of(workload.methods()[0]).len();
+            let calls = backend.driver.calls_of(workload.facts().methods[0]).len();
             crew.stop().await;
             backend.stop().await;
             figures.extend([

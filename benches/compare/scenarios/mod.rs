@@ -190,7 +190,7 @@ impl<'a> Bout<'a> {
             }
             assert!(NUDGE * nudge < PATIENCE, "nothing is undone");
             let label = json!({ "metadata": { "labels": { "nudge": nudge.to_string() } } });
-            self.stage.merge(self.workload.collection(), &name, "", &label).await;
+            self.stage.merge(self.workload.facts().collection, &name, "", &label).await;
         }
     }
 
@@ -215,6 +215,6 @@ pub(crate) async fn timeline(stage: &Stage, workload: &dyn Workload) -> Timeline
 /// A seat at the stage, alone.
 pub(crate) fn seat<'a>(stage: &'a Stage, backend: &'a Backend, workload: &dyn Workload) -> Seat<'a> {
     let (folder, kubeconfig, socket) = (stage.folder(), stage.kubeconfig(), backend.socket.as_path());
-    let (sidecars, capacity) = (workload.sidecars(), workload.tells_capacity());
+    let (sidecars, capacity) = (workload.facts().sidecars, workload.tells_capacity());
     Seat { folder, kubeconfig, socket, leader_election: false, host: "only", sidecars, capacity }
 }

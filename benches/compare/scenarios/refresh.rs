@@ -54,7 +54,7 @@ async fn unbegun(stage: &Stage, workload: &dyn Workload) -> Before {
 impl Refresh {
     async fn measure(&self, scene: Scene<'_>) -> Figures {
         let Scene { stage, workload, .. } = scene;
-        let ([forth, again], wanted) = (workload.verbs(), workload.size());
+        let ([forth, again], wanted) = (workload.facts().verbs, workload.size());
         let mut figures = Figures::new();
         let start = unbegun(stage, workload).await;
         let began = start.start;
@@ -66,7 +66,7 @@ impl Refresh {
             *from = began;
         }
         tell(&bout, forth, &spans, wanted, start, is_whole, &mut figures).await;
-        let calls = bout.backend.driver.calls_of(workload.methods()[0]).len();
+        let calls = bout.backend.driver.calls_of(workload.facts().methods[0]).len();
         figures.insert(format!("{forth}.calls_each"), calls as f64 / spans.len() as f64);
         figures.insert("peak_rss_bytes".to_owned(), bout.crew.memory().peak);
         if is_whole {
@@ -84,7 +84,7 @@ impl Refresh {
         drop(timeline);
         let start = unbegun(stage, workload).await;
         let bout = Bout::begin(scene, Duration::ZERO, self.bound).await;
-        let asked = || bout.backend.driver.calls_of(workload.methods()[0]).len();
+        let asked = || bout.backend.driver.calls_of(workload.facts().methods[0]).len();
         let all = async {
             while asked() < workload.size() {
                 tokio::time::sleep(LOOK).await;
@@ -92,7 +92,7 @@ impl Refresh {
         };
         assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "it asks for {} of {}", asked(), workload.size());
         // The look at the driver is a rough one, its own clock is not.
-        let calls = bout.backend.driver.calls_of(workload.methods()[0]);
+        let calls = bout.backend.driver.calls_of(workload.facts().methods[0]);
         let last = calls.iter().take(workload.size()).map(|call| call.started).max().unwrap_or_default();
         let took = bout.backend.born - start.start + last;
         let requests = stage.requests_so_far(workload, true).await;

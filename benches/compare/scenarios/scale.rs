@@ -112,7 +112,7 @@ impl Scenario for Scale {
 
     fn takes(&self, workload: &dyn Workload, contender: &dyn Contender) -> bool {
         // A throttle would take an hour for the burst.
-        !contender.is_throttled() && (workload.sidecars().len() == 1 || contender.share() != Share::Part)
+        !contender.is_throttled() && (workload.facts().sidecars.len() == 1 || contender.share() != Share::Part)
     }
 
     fn prepare<'a>(&'a self, stage: &'a Stage, workload: &'a dyn Workload) -> LocalBoxFuture<'a, ()> {

@@ -33,7 +33,7 @@ impl Scenario for Single {
     fn run<'a>(&'a self, scene: Scene<'a>) -> LocalBoxFuture<'a, Figures> {
         async move {
             let Scene { stage, workload, .. } = scene;
-            let [forth, back] = workload.verbs();
+            let [forth, back] = workload.facts().verbs;
             stage.before(workload, 0..self.count + 1).await;
             let bout = Bout::begin(scene, Duration::ZERO, None).await;
             workload.seed(&bout.backend.driver, 0..self.count + 1);

@@ -28,7 +28,7 @@ impl Scenario for Start {
 
     fn takes(&self, workload: &dyn Workload, contender: &dyn Contender) -> bool {
         // Of several sidecars all are started.
-        workload.sidecars().len() == 1 || contender.share() != Share::Part
+        workload.facts().sidecars.len() == 1 || contender.share() != Share::Part
     }
 
     fn estimate(&self, _contender: &dyn Contender) -> f64 {

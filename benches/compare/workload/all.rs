@@ -4,21 +4,44 @@
 use std::ops::Range;
 
 use csi_control_plane::proto::controller_service_capability::rpc::Type as Rpc;
-use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use csi_control_plane::sandbox::driver::{Driver, Profile};
 use serde_json::Value;
 
-use super::{Attach, Both, Placed, Reading, Snapshot, There, Undo, Workload, snapshot};
+use super::{Attach, Both, Facts, Placed, Snapshot, There, Undo, Workload, snapshot};
 
 /// Volumes with everything that four sidecars do for them.
 pub(crate) struct All;
 
 impl Workload for All {
-    fn name(&self) -> &'static str {
-        "all"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "all",
+            sidecars: &["csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"],
+            resources: &[
+                "configmaps",
+                "csidrivers",
+                "csinodes",
+                "events",
+                "leases",
+                "nodes",
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "pods",
+                "secrets",
+                "storageclasses",
+                "volumeattachments",
+                "volumeattributesclasses",
+                "volumesnapshotclasses",
+                "volumesnapshotcontents",
+            ],
+            leases: &[
+                "external-attacher-leader-demo-csi-example-com",
+                "demo-csi-example-com",
+                "external-resizer-demo-csi-example-com",
+                "external-snapshotter-leader-demo-csi-example-com",
+            ],
+            ..Attach.facts()
+        }
     }
 
     fn has_snapshots(&self) -> bool {
@@ -33,22 +56,6 @@ impl Workload for All {
         ["idle", "start"].contains(&kind)
     }
 
-    fn verbs(&self) -> [&'static str; 2] {
-        Attach.verbs()
-    }
-
-    fn collection(&self) -> &'static str {
-        Attach.collection()
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        Attach.watched()
-    }
-
-    fn reading(&self) -> Reading {
-        Attach.reading()
-    }
-
     fn undo(&self, name: &str, made: &str) -> Vec<Undo> {
         Attach.undo(name, made)
     }
@@ -57,35 +64,6 @@ impl Workload for All {
         let mut collections = Both.collections();
         collections.push(snapshot::CONTENTS);
         collections
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &[
-            "configmaps",
-            "csidrivers",
-            "csinodes",
-            "events",
-            "leases",
-            "nodes",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "pods",
-            "secrets",
-            "storageclasses",
-            "volumeattachments",
-            "volumeattributesclasses",
-            "volumesnapshotclasses",
-            "volumesnapshotcontents",
-        ]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &[
-            "external-attacher-leader-demo-csi-example-com",
-            "demo-csi-example-com",
-            "external-resizer-demo-csi-example-com",
-            "external-snapshotter-leader-demo-csi-example-com",
-        ]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -113,10 +91,6 @@ impl Workload for All {
         let more = [Rpc::ExpandVolume, Rpc::ModifyVolume, Rpc::CreateDeleteSnapshot, Rpc::ListSnapshots];
         profile.controller.extend(more.map(|rpc| rpc as i32));
         profile.without_groups()
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        Attach.methods()
     }
 
     fn seed(&self, driver: &Driver, numbers: Range<usize>) {

@@ -6,7 +6,7 @@ use csi_control_plane::cluster::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
-use super::{Placed, Reading, There, Undo, Workload, life};
+use super::{Facts, Placed, There, Undo, Workload, life};
 use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
@@ -18,17 +18,23 @@ pub(crate) const NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 pub(super) const VOLUMES: &str = "/api/v1/persistentvolumes";
 
 impl Workload for Attach {
-    fn name(&self) -> &'static str {
-        "attach"
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "attach",
+            sidecars: &["csi-attacher"],
+            verbs: ["attach", "detach"],
+            collection: ATTACHMENTS,
+            watched: &[ATTACHMENTS],
+            reading: |object, is_gone| life(object, object["status"]["attached"] == true, is_gone),
+            resources: &["volumeattachments", "persistentvolumes", "csidrivers", "csinodes", "events", "secrets"],
+            leases: &["external-attacher-leader-demo-csi-example-com"],
+            methods: [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume],
+        }
     }
 
     fn prefix(&self) -> String {
         // The first workload that there was: its scenarios have the plain names.
         String::new()
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-attacher"]
     }
 
     fn suits(&self, kind: &str) -> bool {
@@ -40,36 +46,12 @@ impl Workload for Attach {
         true
     }
 
-    fn watched(&self) -> &'static [&'static str] {
-        &[ATTACHMENTS]
-    }
-
-    fn reading(&self) -> Reading {
-        |object, is_gone| life(object, object["status"]["attached"] == true, is_gone)
-    }
-
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
         vec![Undo::Delete(ATTACHMENTS, name.to_owned())]
     }
 
-    fn verbs(&self) -> [&'static str; 2] {
-        ["attach", "detach"]
-    }
-
-    fn collection(&self) -> &'static str {
-        ATTACHMENTS
-    }
-
     fn collections(&self) -> Vec<&'static str> {
         vec![ATTACHMENTS, VOLUMES]
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &["volumeattachments", "persistentvolumes", "csidrivers", "csinodes", "events", "secrets"]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &["external-attacher-leader-demo-csi-example-com"]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -117,10 +99,6 @@ impl Workload for Attach {
     fn profile(&self) -> Profile {
         let ids: Vec<String> = (0..support::NODES).map(support::node_id).collect();
         Profile::with_nodes(ids.iter().map(String::as_str))
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume]
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {

@@ -4,44 +4,30 @@
 
 use std::ops::Range;
 
-use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
+use csi_control_plane::sandbox::driver::{Driver, Profile};
 use serde_json::Value;
 
 use super::attach::ATTACHMENTS;
 use super::provision::{class, profile, settled};
-use super::{Attach, Placed, Provision, Reading, There, Undo, Workload};
+use super::{Attach, Facts, Placed, Provision, There, Undo, Workload};
 use crate::write::Writes;
 
 /// Volumes that are provisioned and attached.
 pub(crate) struct Both;
 
 impl Workload for Both {
-    fn name(&self) -> &'static str {
-        "both"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-attacher", "csi-provisioner"]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "both",
+            sidecars: &["csi-attacher", "csi-provisioner"],
+            resources: Provision.facts().resources,
+            leases: &["external-attacher-leader-demo-csi-example-com", "demo-csi-example-com"],
+            ..Attach.facts()
+        }
     }
 
     fn suits(&self, kind: &str) -> bool {
         ["idle", "first-attach"].contains(&kind)
-    }
-
-    fn verbs(&self) -> [&'static str; 2] {
-        Attach.verbs()
-    }
-
-    fn collection(&self) -> &'static str {
-        Attach.collection()
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        Attach.watched()
-    }
-
-    fn reading(&self) -> Reading {
-        Attach.reading()
     }
 
     fn undo(&self, name: &str, made: &str) -> Vec<Undo> {
@@ -50,14 +36,6 @@ impl Workload for Both {
 
     fn collections(&self) -> Vec<&'static str> {
         [Attach.collections(), Provision.collections()].concat()
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        Provision.resources()
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &["external-attacher-leader-demo-csi-example-com", "demo-csi-example-com"]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -86,10 +64,6 @@ impl Workload for Both {
 
     fn profile(&self) -> Profile {
         profile(Attach.profile())
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        Attach.methods()
     }
 
     fn seed(&self, driver: &Driver, numbers: Range<usize>) {

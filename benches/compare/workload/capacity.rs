@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::attach::NODES;
 use super::provision::{CLASSES, Provision};
-use super::{Moment, Placed, Reading, There, Undo, Workload};
+use super::{Facts, Moment, Placed, There, Undo, Workload};
 use crate::support;
 
 const CAPACITIES: &str = "/apis/storage.k8s.io/v1/namespaces/kube-system/csistoragecapacities";
@@ -53,12 +53,24 @@ impl Capacity {
 }
 
 impl Workload for Capacity {
-    fn name(&self) -> &'static str {
-        "capacity"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        Provision.sidecars()
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "capacity",
+            sidecars: Provision.facts().sidecars,
+            verbs: ["refresh", "again"],
+            collection: CAPACITIES,
+            watched: &[CAPACITIES],
+            reading: |object, _| {
+                // By what it is about: an object that is there twice is done once.
+                let place = &object["nodeTopology"]["matchLabels"][ZONE];
+                let name =
+                    format!("{}/{}", object["storageClassName"].as_str().unwrap(), place.as_str().unwrap_or_default());
+                (name, vec![Moment::Begun, Moment::Done])
+            },
+            resources: &["csistoragecapacities", "storageclasses", "csidrivers", "csinodes", "nodes", "events", "pods"],
+            leases: Provision.facts().leases,
+            methods: [Method::GetCapacity, Method::GetCapacity],
+        }
     }
 
     fn tells_capacity(&self) -> bool {
@@ -73,42 +85,12 @@ impl Workload for Capacity {
         kind == "refresh"
     }
 
-    fn verbs(&self) -> [&'static str; 2] {
-        ["refresh", "again"]
-    }
-
-    fn collection(&self) -> &'static str {
-        CAPACITIES
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        &[CAPACITIES]
-    }
-
-    fn reading(&self) -> Reading {
-        |object, _| {
-            // By what it is about: an object that is there twice is done once.
-            let place = &object["nodeTopology"]["matchLabels"][ZONE];
-            let name =
-                format!("{}/{}", object["storageClassName"].as_str().unwrap(), place.as_str().unwrap_or_default());
-            (name, vec![Moment::Begun, Moment::Done])
-        }
-    }
-
     fn undo(&self, _name: &str, made: &str) -> Vec<Undo> {
         vec![Undo::Delete(CAPACITIES, made.to_owned())]
     }
 
     fn collections(&self) -> Vec<&'static str> {
         vec![CAPACITIES]
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &["csistoragecapacities", "storageclasses", "csidrivers", "csinodes", "nodes", "events", "pods"]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        Provision.leases()
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -133,10 +115,6 @@ impl Workload for Capacity {
         let mut profile = Profile { controller, segments, ..Profile::default() };
         profile.services.insert(Service::VolumeAccessibilityConstraints as i32);
         profile
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::GetCapacity, Method::GetCapacity]
     }
 
     fn seed(&self, _driver: &Driver, _numbers: Range<usize>) {}

@@ -105,16 +105,36 @@ pub(crate) enum Undo {
     Merge(&'static str, String, &'static str, Value),
 }
 
+/// What a workload is, in names.
+pub(crate) struct Facts {
+    /// What it is called on the command line.
+    pub(crate) name: &'static str,
+    /// The sidecars whose work it is.
+    pub(crate) sidecars: &'static [&'static str],
+    /// What doing and undoing it is called.
+    pub(crate) verbs: [&'static str; 2],
+    /// Where the objects are that are to be done.
+    pub(crate) collection: &'static str,
+    /// The collections whose events tell how far an object is.
+    pub(crate) watched: &'static [&'static str],
+    /// What they tell.
+    pub(crate) reading: Reading,
+    /// The resources that a contender's requests for it are about.
+    pub(crate) resources: &'static [&'static str],
+    /// The Leases of its contenders.
+    pub(crate) leases: &'static [&'static str],
+    /// The RPCs that do and undo it.
+    pub(crate) methods: [Method; 2],
+}
+
 /// What is to be done, many times over.
 pub(crate) trait Workload: Send + Sync {
-    /// What it is called on the command line.
-    fn name(&self) -> &'static str;
+    /// What it is, in names.
+    fn facts(&self) -> Facts;
     /// What its scenarios' names begin with.
     fn prefix(&self) -> String {
-        format!("{}-", self.name())
+        format!("{}-", self.facts().name)
     }
-    /// The sidecars whose work it is.
-    fn sidecars(&self) -> &'static [&'static str];
     /// Whether it is about telling the scheduler how much room there is.
     fn tells_capacity(&self) -> bool {
         false
@@ -133,8 +153,6 @@ pub(crate) trait Workload: Send + Sync {
     }
     /// Whether a scenario of this kind says something about it.
     fn suits(&self, kind: &str) -> bool;
-    /// What doing and undoing it is called.
-    fn verbs(&self) -> [&'static str; 2];
     /// Whether a contender without a throttle, too, may stand still for a quarter of an hour, so that everyone is cut at the bound.
     fn may_stall(&self) -> bool {
         false
@@ -143,12 +161,6 @@ pub(crate) trait Workload: Send + Sync {
     fn repeats(&self) -> bool {
         false
     }
-    /// Where the objects are that are to be done.
-    fn collection(&self) -> &'static str;
-    /// The collections whose events tell how far an object is.
-    fn watched(&self) -> &'static [&'static str];
-    /// What they tell.
-    fn reading(&self) -> Reading;
     /// What is asked for to have an object undone: its name, and that of what was made of it.
     fn undo(&self, name: &str, made: &str) -> Vec<Undo>;
     /// What is asked for to have an object that is not done left alone.
@@ -157,10 +169,6 @@ pub(crate) trait Workload: Send + Sync {
     }
     /// Every collection that holds objects of one time. They are emptied before the next.
     fn collections(&self) -> Vec<&'static str>;
-    /// The resources that a contender's requests for it are about.
-    fn resources(&self) -> &'static [&'static str];
-    /// The Leases of its contenders.
-    fn leases(&self) -> &'static [&'static str];
 
     /// What is there before everything else.
     fn ground(&self) -> Vec<Placed>;
@@ -170,7 +178,7 @@ pub(crate) trait Workload: Send + Sync {
     fn object(&self, number: usize) -> Value;
     /// What has the object of this number done: it is created, unless it is there before.
     fn begin(&self, number: usize) -> Vec<Write> {
-        vec![Write::Create(Placed { collection: self.collection(), object: self.object(number) })]
+        vec![Write::Create(Placed { collection: self.facts().collection, object: self.object(number) })]
     }
     /// Whether the bench attaches what a contender has made an attachment for.
     fn is_attached_here(&self) -> bool {
@@ -187,8 +195,6 @@ pub(crate) trait Workload: Send + Sync {
 
     /// The driver.
     fn profile(&self) -> Profile;
-    /// The RPCs that do and undo it.
-    fn methods(&self) -> [Method; 2];
     /// What the driver has to know before.
     fn seed(&self, driver: &Driver, numbers: Range<usize>) {
         let handles: Vec<String> = numbers.map(support::handle).collect();
@@ -212,7 +218,7 @@ pub(crate) fn chosen(arguments: &Arguments) -> Vec<Box<dyn Workload>> {
         Box::new(capacity),
         Box::new(Pods),
     ];
-    all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.name())).collect()
+    all.into_iter().filter(|one| Arguments::wants(&arguments.workloads, one.facts().name)).collect()
 }
 
 /// How many calls of this method came beyond one for each volume.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::attach::{ATTACHMENTS, VOLUMES};
 use super::provision::{CLAIMS, bound_claim};
-use super::{Placed, Reading, There, Undo, Workload, life};
+use super::{Facts, Placed, There, Undo, Workload, life};
 use crate::write::{Write, Writes};
 use crate::{report, support};
 
@@ -68,20 +68,35 @@ fn pod(number: usize) -> Value {
 }
 
 impl Workload for Pods {
-    fn name(&self) -> &'static str {
-        "pods"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &[MANAGER]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "pods",
+            sidecars: &[MANAGER],
+            verbs: ["attach", "detach"],
+            collection: ATTACHMENTS,
+            watched: &[ATTACHMENTS],
+            // By the volume: the attachment's name is a checksum.
+            reading: |object, is_gone| {
+                let (_, moments) = life(object, object["status"]["attached"] == true, is_gone);
+                (object["spec"]["source"]["persistentVolumeName"].as_str().unwrap().to_owned(), moments)
+            },
+            resources: &[
+                "volumeattachments",
+                "persistentvolumes",
+                "persistentvolumeclaims",
+                "pods",
+                "nodes",
+                "csidrivers",
+                "csinodes",
+                "events",
+            ],
+            leases: &[],
+            methods: [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume],
+        }
     }
 
     fn suits(&self, kind: &str) -> bool {
         kind == "burst"
-    }
-
-    fn verbs(&self) -> [&'static str; 2] {
-        ["attach", "detach"]
     }
 
     fn repeats(&self) -> bool {
@@ -92,22 +107,6 @@ impl Workload for Pods {
         true
     }
 
-    fn collection(&self) -> &'static str {
-        ATTACHMENTS
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        &[ATTACHMENTS]
-    }
-
-    fn reading(&self) -> Reading {
-        // By the volume: the attachment's name is a checksum.
-        |object, is_gone| {
-            let (_, moments) = life(object, object["status"]["attached"] == true, is_gone);
-            (object["spec"]["source"]["persistentVolumeName"].as_str().unwrap().to_owned(), moments)
-        }
-    }
-
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
         let number = name.rsplit('-').next().and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap();
         if number.is_multiple_of(2) { vec![Undo::Delete(PODS, pod_name(number))] } else { Vec::new() }
@@ -115,23 +114,6 @@ impl Workload for Pods {
 
     fn collections(&self) -> Vec<&'static str> {
         vec![PODS, ATTACHMENTS, CLAIMS, VOLUMES, NODES]
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &[
-            "volumeattachments",
-            "persistentvolumes",
-            "persistentvolumeclaims",
-            "pods",
-            "nodes",
-            "csidrivers",
-            "csinodes",
-            "events",
-        ]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &[]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -175,10 +157,6 @@ impl Workload for Pods {
 
     fn profile(&self) -> Profile {
         Profile::default()
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::ControllerPublishVolume, Method::ControllerUnpublishVolume]
     }
 
     fn seed_done(&self, _driver: &Driver, _numbers: Range<usize>) {}

@@ -12,7 +12,7 @@ use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
 use super::attach::VOLUMES;
-use super::{Moment, Placed, Reading, There, Undo, Workload};
+use super::{Facts, Moment, Placed, There, Undo, Workload};
 use crate::write::{Write, Writes};
 use crate::{report, support};
 
@@ -60,45 +60,46 @@ pub(super) fn profile(base: Profile) -> Profile {
 }
 
 impl Workload for Provision {
-    fn name(&self) -> &'static str {
-        "provision"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-provisioner"]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "provision",
+            sidecars: &["csi-provisioner"],
+            verbs: ["provision", "delete"],
+            collection: CLAIMS,
+            watched: &[CLAIMS, VOLUMES],
+            reading: |object, is_gone| {
+                if object["kind"] == "PersistentVolumeClaim" {
+                    return (object["metadata"]["name"].as_str().unwrap().to_owned(), vec![Moment::Begun]);
+                }
+                let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
+                let mut moments = vec![Moment::Done];
+                if object["status"]["phase"] == "Released" || is_deleted {
+                    moments.push(Moment::Deleted);
+                }
+                if is_gone {
+                    moments.push(Moment::Gone);
+                }
+                (object["spec"]["claimRef"]["name"].as_str().unwrap_or_default().to_owned(), moments)
+            },
+            resources: &[
+                "configmaps",
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "storageclasses",
+                "volumeattachments",
+                "csidrivers",
+                "csinodes",
+                "nodes",
+                "events",
+                "secrets",
+            ],
+            leases: &["demo-csi-example-com"],
+            methods: [Method::CreateVolume, Method::DeleteVolume],
+        }
     }
 
     fn suits(&self, kind: &str) -> bool {
         ["burst", "single", "start"].contains(&kind)
-    }
-
-    fn verbs(&self) -> [&'static str; 2] {
-        ["provision", "delete"]
-    }
-
-    fn collection(&self) -> &'static str {
-        CLAIMS
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        &[CLAIMS, VOLUMES]
-    }
-
-    fn reading(&self) -> Reading {
-        |object, is_gone| {
-            if object["kind"] == "PersistentVolumeClaim" {
-                return (object["metadata"]["name"].as_str().unwrap().to_owned(), vec![Moment::Begun]);
-            }
-            let is_deleted = !object["metadata"]["deletionTimestamp"].is_null();
-            let mut moments = vec![Moment::Done];
-            if object["status"]["phase"] == "Released" || is_deleted {
-                moments.push(Moment::Deleted);
-            }
-            if is_gone {
-                moments.push(Moment::Gone);
-            }
-            (object["spec"]["claimRef"]["name"].as_str().unwrap_or_default().to_owned(), moments)
-        }
     }
 
     fn undo(&self, name: &str, made: &str) -> Vec<Undo> {
@@ -112,25 +113,6 @@ impl Workload for Provision {
 
     fn collections(&self) -> Vec<&'static str> {
         vec![CLAIMS, VOLUMES]
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &[
-            "configmaps",
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "storageclasses",
-            "volumeattachments",
-            "csidrivers",
-            "csinodes",
-            "nodes",
-            "events",
-            "secrets",
-        ]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &["demo-csi-example-com"]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -166,10 +148,6 @@ impl Workload for Provision {
 
     fn profile(&self) -> Profile {
         profile(Profile::default())
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::CreateVolume, Method::DeleteVolume]
     }
 
     fn seed(&self, _driver: &Driver, _numbers: Range<usize>) {}

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::attach::VOLUMES;
 use super::provision::{CLAIMS, CLASSES, Provision, bound_claim};
-use super::{Moment, Placed, Reading, There, Undo, Workload};
+use super::{Facts, Moment, Placed, There, Undo, Workload};
 use crate::write::{Write, Writes};
 use crate::{report, support};
 
@@ -57,49 +57,46 @@ fn size(claim: &Value, pointer: &str) -> i64 {
 }
 
 impl Workload for Resize {
-    fn name(&self) -> &'static str {
-        "resize"
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-resizer"]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "resize",
+            sidecars: &["csi-resizer"],
+            verbs: ["expand", "modify"],
+            collection: CLAIMS,
+            watched: &[CLAIMS],
+            reading: |claim, is_gone| {
+                let mut moments = Vec::new();
+                let wanted = size(claim, "/spec/resources/requests/storage");
+                if !is_gone && wanted > bytes(BEFORE).unwrap() {
+                    moments.push(Moment::Begun);
+                    if size(claim, "/status/capacity/storage") >= wanted {
+                        moments.push(Moment::Done);
+                    }
+                }
+                let class = &claim["spec"]["volumeAttributesClassName"];
+                if !is_gone && class.is_string() {
+                    moments.push(Moment::Deleted);
+                    if claim["status"]["currentVolumeAttributesClassName"] == *class {
+                        moments.push(Moment::Gone);
+                    }
+                }
+                (claim["metadata"]["name"].as_str().unwrap().to_owned(), moments)
+            },
+            resources: &[
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "volumeattributesclasses",
+                "events",
+                "pods",
+                "secrets",
+            ],
+            leases: &["external-resizer-demo-csi-example-com"],
+            methods: [Method::ControllerExpandVolume, Method::ControllerModifyVolume],
+        }
     }
 
     fn suits(&self, kind: &str) -> bool {
         ["burst", "single", "start", "failover", "cut", "idle"].contains(&kind)
-    }
-
-    fn verbs(&self) -> [&'static str; 2] {
-        ["expand", "modify"]
-    }
-
-    fn collection(&self) -> &'static str {
-        CLAIMS
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        &[CLAIMS]
-    }
-
-    fn reading(&self) -> Reading {
-        |claim, is_gone| {
-            let mut moments = Vec::new();
-            let wanted = size(claim, "/spec/resources/requests/storage");
-            if !is_gone && wanted > bytes(BEFORE).unwrap() {
-                moments.push(Moment::Begun);
-                if size(claim, "/status/capacity/storage") >= wanted {
-                    moments.push(Moment::Done);
-                }
-            }
-            let class = &claim["spec"]["volumeAttributesClassName"];
-            if !is_gone && class.is_string() {
-                moments.push(Moment::Deleted);
-                if claim["status"]["currentVolumeAttributesClassName"] == *class {
-                    moments.push(Moment::Gone);
-                }
-            }
-            (claim["metadata"]["name"].as_str().unwrap().to_owned(), moments)
-        }
     }
 
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
@@ -113,14 +110,6 @@ impl Workload for Resize {
 
     fn collections(&self) -> Vec<&'static str> {
         Provision.collections()
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &["persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses", "events", "pods", "secrets"]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &["external-resizer-demo-csi-example-com"]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -175,10 +164,6 @@ impl Workload for Resize {
     fn profile(&self) -> Profile {
         let able = [Rpc::CreateDeleteVolume, Rpc::ExpandVolume, Rpc::ModifyVolume];
         Profile { controller: able.into_iter().map(|rpc| rpc as i32).collect(), ..Profile::default() }
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::ControllerExpandVolume, Method::ControllerModifyVolume]
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {

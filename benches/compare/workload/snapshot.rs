@@ -10,7 +10,7 @@ use csi_control_plane::roles::snapshotter::names;
 use csi_control_plane::sandbox::driver::{Driver, Method, Profile};
 use serde_json::{Value, json};
 
-use super::{Placed, Reading, There, Undo, Workload, life};
+use super::{Facts, Placed, There, Undo, Workload, life};
 use crate::write::{Write, Writes, mark};
 use crate::{report, support};
 
@@ -65,20 +65,22 @@ pub(super) fn settled(number: usize) -> There {
 }
 
 impl Workload for Snapshot {
-    fn name(&self) -> &'static str {
-        if self.polls == 0 { "snapshot" } else { "polled-snapshot" }
-    }
-
-    fn sidecars(&self) -> &'static [&'static str] {
-        &["csi-snapshotter"]
+    fn facts(&self) -> Facts {
+        Facts {
+            name: if self.polls == 0 { "snapshot" } else { "polled-snapshot" },
+            sidecars: &["csi-snapshotter"],
+            verbs: ["snapshot", "delete"],
+            collection: CONTENTS,
+            watched: &[CONTENTS],
+            reading: |content, is_gone| life(content, content["status"]["readyToUse"] == true, is_gone),
+            resources: &["volumesnapshotcontents", "volumesnapshotclasses", "events", "secrets"],
+            leases: &["external-snapshotter-leader-demo-csi-example-com"],
+            methods: [Method::CreateSnapshot, Method::DeleteSnapshot],
+        }
     }
 
     fn suits(&self, kind: &str) -> bool {
         kind == "burst" || self.polls == 0 && ["single", "start", "failover", "cut"].contains(&kind)
-    }
-
-    fn verbs(&self) -> [&'static str; 2] {
-        ["snapshot", "delete"]
     }
 
     /// csi-snapshotter that is behind with its watch when the driver answers waits for its next resync.
@@ -90,18 +92,6 @@ impl Workload for Snapshot {
         true
     }
 
-    fn collection(&self) -> &'static str {
-        CONTENTS
-    }
-
-    fn watched(&self) -> &'static [&'static str] {
-        &[CONTENTS]
-    }
-
-    fn reading(&self) -> Reading {
-        |content, is_gone| life(content, content["status"]["readyToUse"] == true, is_gone)
-    }
-
     fn undo(&self, name: &str, _made: &str) -> Vec<Undo> {
         let mark = json!({ "metadata": { "annotations": { names::ANNOTATION_SNAPSHOT_BEING_DELETED: names::YES } } });
         vec![Undo::Merge(CONTENTS, name.to_owned(), "", mark), Undo::Delete(CONTENTS, name.to_owned())]
@@ -109,14 +99,6 @@ impl Workload for Snapshot {
 
     fn collections(&self) -> Vec<&'static str> {
         vec![CONTENTS]
-    }
-
-    fn resources(&self) -> &'static [&'static str] {
-        &["volumesnapshotcontents", "volumesnapshotclasses", "events", "secrets"]
-    }
-
-    fn leases(&self) -> &'static [&'static str] {
-        &["external-snapshotter-leader-demo-csi-example-com"]
     }
 
     fn ground(&self) -> Vec<Placed> {
@@ -156,10 +138,6 @@ impl Workload for Snapshot {
         let able = [Rpc::CreateDeleteVolume, Rpc::CreateDeleteSnapshot, Rpc::ListSnapshots];
         let controller = able.into_iter().map(|rpc| rpc as i32).collect();
         Profile { controller, snapshot_ready_polls: self.polls, ..Profile::default() }.without_groups()
-    }
-
-    fn methods(&self) -> [Method; 2] {
-        [Method::CreateSnapshot, Method::DeleteSnapshot]
     }
 
     fn seed_done(&self, driver: &Driver, numbers: Range<usize>) {
