@@ -7,7 +7,8 @@ use base::InTree;
 
 use crate::cluster::meta::Meta;
 
-use super::{Cached, Fields, IndexName, received, trim_class, trim_meta};
+use super::group::VERSIONS;
+use super::{Cached, Fields, IndexName, received, trim_meta};
 
 received! {
     /// How volumes of a kind are made.
@@ -71,29 +72,53 @@ impl Cached for StorageClass {
     fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }
 
-received! {
-    /// A volume's attributes that can be changed while it is used. A foreign driver's keeps its metadata and whose it is.
-    #[derive(Debug, Clone, Default, PartialEq)]
-    pub struct VolumeAttributesClass {
-        /// The object's metadata.
-        pub metadata: Meta,
-        /// The driver that understands the parameters.
-        pub driver_name: String = default,
-        /// The attributes.
-        pub parameters: BTreeMap<String, String> = default,
-    }
+/// A class with parameters for a driver, under the name that the API has for the driver's name. A foreign driver's keeps its metadata and
+/// whose it is. A cluster may lack each of them.
+macro_rules! class {
+    ($(#[$about:meta])* $class:ident, $driver:literal, $versions:expr) => {
+        received! {
+            $(#[$about])*
+            #[derive(Debug, Clone, Default, PartialEq)]
+            pub struct $class {
+                /// Name, uid and version.
+                pub metadata: Meta,
+                /// The driver that understands the parameters.
+                #[serde(rename = $driver)]
+                pub driver: String = default,
+                /// What the driver wants to be told, and which Secrets it needs.
+                pub parameters: BTreeMap<String, String> = default,
+            }
+        }
+
+        impl Cached for $class {
+            const KIND: &'static str = stringify!($class);
+            const OPTIONAL: bool = true;
+            const VERSIONS: &'static [&'static str] = $versions;
+
+            fn trim(&mut self, driver: &str, _fields: Fields) {
+                trim_meta(&mut self.metadata, &[]);
+                self.metadata.annotations = None;
+                if self.driver != driver {
+                    self.parameters = BTreeMap::new();
+                }
+            }
+
+            fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
+        }
+    };
 }
 
-impl Cached for VolumeAttributesClass {
-    const KIND: &'static str = "VolumeAttributesClass";
-    // Kubernetes has it since 1.34, where it can be switched off.
-    const OPTIONAL: bool = true;
-
-    fn trim(&mut self, driver: &str, _fields: Fields) {
-        trim_class(&mut self.metadata, &mut self.parameters, self.driver_name == driver);
-    }
-
-    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
+class! {
+    /// A volume's attributes that can be changed while it is used. Kubernetes has it since 1.34, where it can be switched off.
+    VolumeAttributesClass, "driverName", &[]
+}
+class! {
+    /// How snapshots are taken.
+    VolumeSnapshotClass, "driver", &[]
+}
+class! {
+    /// How groups of snapshots are taken.
+    VolumeGroupSnapshotClass, "driver", VERSIONS
 }
 
 #[cfg(test)]

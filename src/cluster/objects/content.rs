@@ -1,11 +1,11 @@
-//! `VolumeSnapshotContents` and `VolumeSnapshotClasses`: what a snapshotter does its work by.
+//! `VolumeSnapshotContents`: what a snapshotter does its work by.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, received, trim_class, trim_meta};
+use super::{Cached, ClaimLink, Fields, IndexName, ObjectReference, received, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use crate::cluster::packing::{Malformed, Pack, Packed, Reader, Writer};
@@ -180,28 +180,4 @@ impl Pack for VolumeSnapshotContent {
     fn unpack(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self { metadata: Meta::unpack(from)?, driver: from.text()?, ..Self::default() })
     }
-}
-
-received! {
-    /// How snapshots are taken, or groups of them. A foreign driver's keeps its metadata and whose it is.
-    #[derive(Debug, Clone, Default, PartialEq)]
-    pub struct VolumeSnapshotClass {
-        /// Name, uid and version.
-        pub metadata: Meta,
-        /// The driver that takes them.
-        pub driver: String = default,
-        /// What the driver wants to be told, and which Secrets it needs.
-        pub parameters: BTreeMap<String, String> = default,
-    }
-}
-
-impl Cached for VolumeSnapshotClass {
-    const KIND: &'static str = "VolumeSnapshotClass";
-    const OPTIONAL: bool = true;
-
-    fn trim(&mut self, driver: &str, _fields: Fields) {
-        trim_class(&mut self.metadata, &mut self.parameters, self.driver == driver);
-    }
-
-    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }

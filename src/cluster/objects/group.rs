@@ -1,21 +1,20 @@
-//! Snapshots of several volumes at once, as their driver sees them: contents and classes of groups.
+//! Snapshots of several volumes at once, as their driver sees them: contents of groups.
 //!
 //! A server serves them as `v1`, `v1beta2` or `v1beta1`, or as several of them. There is one type, read from each. `v1beta1` has another
 //! list of the members in the status, with their handles alone.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer};
 
-use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, received, trim_class, trim_meta};
+use super::{Cached, Fields, IndexName, ObjectReference, SnapshotError, received, trim_meta};
 use crate::cluster::meta::Meta;
 use crate::cluster::names;
 use smol_str::SmolStr;
 
 /// The versions that are read, the best one first.
-const VERSIONS: &[&str] = &["v1", "v1beta2", V1BETA1];
+pub(super) const VERSIONS: &[&str] = &["v1", "v1beta2", V1BETA1];
 /// The version of external-snapshotter 8.2 and 8.3.
 const V1BETA1: &str = "v1beta1";
 
@@ -214,29 +213,4 @@ impl Cached for VolumeGroupSnapshotContent {
             add(super::BY_HANDLE, &super::IdKind::Snapshot.key(&self.driver, handle));
         }
     }
-}
-
-received! {
-    /// How groups of snapshots are taken. A foreign driver's keeps its metadata and whose it is.
-    #[derive(Debug, Clone, Default, PartialEq)]
-    pub struct VolumeGroupSnapshotClass {
-        /// Name, uid and version.
-        pub metadata: Meta,
-        /// The driver that takes them.
-        pub driver: String = default,
-        /// What the driver wants to be told, and which Secrets it needs.
-        pub parameters: BTreeMap<String, String> = default,
-    }
-}
-
-impl Cached for VolumeGroupSnapshotClass {
-    const KIND: &'static str = "VolumeGroupSnapshotClass";
-    const OPTIONAL: bool = true;
-    const VERSIONS: &'static [&'static str] = VERSIONS;
-
-    fn trim(&mut self, driver: &str, _fields: Fields) {
-        trim_class(&mut self.metadata, &mut self.parameters, self.driver == driver);
-    }
-
-    fn index(&self, _add: &mut dyn FnMut(IndexName, &str)) {}
 }

@@ -44,7 +44,6 @@ mod snapshot;
 mod volume;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use k8s_openapi::api::coordination::v1 as coordination;
@@ -66,16 +65,17 @@ pub use attachment::{
 };
 pub use capacity::CsiStorageCapacity;
 pub use claim::{ClaimSpec, ClaimStatus, DataSource, PersistentVolumeClaim, source_key};
-pub use class::{StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass};
+pub use class::{
+    StorageClass, TopologyExpression, TopologySelectorTerm, VolumeAttributesClass, VolumeGroupSnapshotClass,
+    VolumeSnapshotClass,
+};
 pub use config_map::{ConfigMap, ConfigMapMeta};
-pub use content::{ContentStatus, SnapshotError, VolumeSnapshotClass, VolumeSnapshotContent};
+pub use content::{ContentStatus, SnapshotError, VolumeSnapshotContent};
 pub use driver::{CsiDriver, CsiDriverSpec};
 pub use event::ToldEvent;
 pub use fields::Fields;
 pub use grant::{GrantFrom, GrantTo, ReferenceGrant};
-pub use group::{
-    GroupMember, GroupSource, GroupStatus, MemberList, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent,
-};
+pub use group::{GroupMember, GroupSource, GroupStatus, MemberList, VolumeGroupSnapshotContent};
 pub use health::{ClaimHealth, HealthCondition};
 pub use id::{IdKind, UNSPECIFIED};
 pub use in_tree::{
@@ -206,15 +206,6 @@ fn trim_meta_but(meta: &mut Meta, is_wanted: impl Fn(&str) -> bool) {
     trim_unread(meta);
     if let Some(held) = &mut meta.annotations {
         held.retain(is_wanted);
-    }
-}
-
-/// What is kept of a class: of another driver's, not even the parameters.
-fn trim_class(meta: &mut Meta, parameters: &mut BTreeMap<String, String>, is_ours: bool) {
-    trim_meta(meta, &[]);
-    meta.annotations = None;
-    if !is_ours {
-        *parameters = BTreeMap::new();
     }
 }
 

@@ -245,7 +245,7 @@ fn snapshots_and_grants_are_read_at_any_stage() {
 
     let class: VolumeAttributesClass =
         read(json!({ "metadata": { "name": "gold" }, "driverName": "demo", "parameters": { "iops": "9" } }));
-    assert_eq!((class.driver_name.as_str(), class.parameters["iops"].as_str()), ("demo", "9"));
+    assert_eq!((class.driver.as_str(), class.parameters["iops"].as_str()), ("demo", "9"));
 }
 
 #[test]

@@ -131,5 +131,5 @@ fn a_foreign_attributes_class_is_known_to_be_foreign() {
         |driver: &str| json!({ "metadata": { "name": "gold" }, "driverName": driver, "parameters": { "iops": "1" } });
     assert_eq!(read::<VolumeAttributesClass>(&class("demo"), Fields::NONE).parameters["iops"], "1");
     let foreign: VolumeAttributesClass = read(&class("other"), Fields::NONE);
-    assert_eq!((foreign.driver_name.as_str(), foreign.parameters.len()), ("other", 0));
+    assert_eq!((foreign.driver.as_str(), foreign.parameters.len()), ("other", 0));
 }

@@ -298,10 +298,10 @@ pub fn build(input: &RequestInput<'_>) -> Result<Request, RequestError> {
 fn mutable_parameters(input: &RequestInput<'_>) -> Result<BTreeMap<String, String>, RequestError> {
     let Some(name) = input.rules.attributes_class(input.claim) else { return Ok(BTreeMap::new()) };
     let class = input.attributes_class.ok_or_else(|| RequestError::AttributesClassMissing(name.to_owned()))?;
-    if class.driver_name == input.rules.driver {
+    if class.driver == input.rules.driver {
         return Ok(class.parameters.clone());
     }
-    let (name, found, driver) = (name.to_owned(), class.driver_name.clone(), input.rules.driver.clone());
+    let (name, found, driver) = (name.to_owned(), class.driver.clone(), input.rules.driver.clone());
     Err(RequestError::AttributesClassDriver { name, found, driver })
 }
 

@@ -166,7 +166,7 @@ fn row_04_every_secret_is_found_and_none_of_its_keys_is_sent() {
 fn a_class_of_attributes_must_be_the_drivers() {
     let (of, from, rules) = (claim(json!({"spec": {"volumeAttributesClassName": "fast"}})), class(json!({})), rules());
     let attributes = |driver: &str| VolumeAttributesClass {
-        driver_name: driver.to_owned(),
+        driver: driver.to_owned(),
         parameters: map(&[("iops", "9")]),
         ..VolumeAttributesClass::default()
     };

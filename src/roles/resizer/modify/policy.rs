@@ -112,7 +112,7 @@ fn foreign(view: &View, class: &str, reason: InvalidChange) -> Step {
 
 /// Whether the class is for our driver, as far as is known.
 fn may_be_ours(view: &View, class: &Class) -> bool {
-    !matches!(class, Class::Known(class) if class.driver_name != view.rules.driver)
+    !matches!(class, Class::Known(class) if class.driver != view.rules.driver)
 }
 
 /// Whether the class that was begun has been missing for so long that it is no longer waited for.
@@ -124,10 +124,10 @@ fn gives_up_begun(view: &View, begun: &str) -> bool {
 /// The class, if it exists and is for our driver.
 fn known<'a>(view: &View, name: &str, class: &'a Class) -> Result<&'a VolumeAttributesClass, InvalidChange> {
     match class {
-        Class::Known(class) if class.driver_name == view.rules.driver => Ok(class),
+        Class::Known(class) if class.driver == view.rules.driver => Ok(class),
         Class::Known(class) => Err(InvalidChange::ForeignClass {
             class: name.to_owned(),
-            driver: class.driver_name.clone(),
+            driver: class.driver.clone(),
             ours: view.rules.driver.clone(),
         }),
         Class::Missing | Class::Unknown => Err(InvalidChange::NoClass(name.to_owned())),
