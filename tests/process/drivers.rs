@@ -49,9 +49,7 @@ async fn a_driver_that_comes_back_unchanged_is_served_on_in_the_same_term() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_with_other_capabilities_is_served_anew() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon").await;
     theatre.driver().change_profile(|profile| *profile = profile.clone().without(Rpc::PublishReadonly));
     theatre.testbed.server.restart(DOWN).await;
 
@@ -70,9 +68,7 @@ async fn a_driver_that_comes_back_with_other_capabilities_is_served_anew() {
 
 #[tokio::test]
 async fn a_driver_that_comes_back_under_another_name_ends_the_daemon_which_says_both_names() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon").await;
     theatre.driver().change_profile(|profile| profile.name = "other.csi.example.com".to_owned());
     theatre.testbed.server.restart(Duration::ZERO).await;
     assert_eq!(daemon.exit().await, Some(1), "{}", daemon.stderr());
@@ -85,9 +81,7 @@ async fn a_driver_that_comes_back_under_another_name_ends_the_daemon_which_says_
 
 #[tokio::test]
 async fn a_driver_that_dies_in_the_middle_of_calls_loses_none_of_them() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon").await;
     let (publish, unpublish) = (Method::ControllerPublishVolume, Method::ControllerUnpublishVolume);
     theatre.driver().inject(Fault::on(publish, Action::Crash { down: DOWN }).volume("killed").once());
     theatre.driver().inject(Fault::on(publish, Action::DoneButCrash { down: DOWN }).volume("unheard").once());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
+use csi_control_plane::sandbox::driver::Outcome;
 
 use super::program::{eventually, role};
 use super::theatre::{LEASE, Theatre};
@@ -12,14 +12,10 @@ const RETRY_PERIOD: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn r52_a_leader_frozen_past_its_lease_writes_nothing_after_waking_and_rejoins_as_a_standby() {
-    let theatre = Theatre::open().await;
-    let frozen = theatre.daemon("daemon-frozen");
-    frozen.is("serving").await;
+    let (theatre, frozen) = Theatre::serving("daemon-frozen").await;
     let mut awake = theatre.daemon("daemon-awake");
     awake.is("standby").await;
-    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).volume("in-flight").once());
-    theatre.attach("in-flight");
-    theatre.publishing("in-flight").await;
+    theatre.holds("in-flight").await;
 
     // The answer to the publish arrives while it sleeps: on waking it lies there, and would be recorded by a naive leader.
     frozen.signal("STOP").await;

@@ -1,20 +1,16 @@
 //! A change of the leader: in order, at once, and never two leaders.
 
-use csi_control_plane::sandbox::driver::{Action, Fault, Method, Outcome};
+use csi_control_plane::sandbox::driver::Outcome;
 
 use super::commits::Commit;
 use super::theatre::{AT_ONCE, LEASE, Theatre};
 
 #[tokio::test]
 async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standby_attaches_at_once() {
-    let theatre = Theatre::open().await;
-    let mut old = theatre.daemon("daemon-old");
-    old.is("serving").await;
+    let (theatre, mut old) = Theatre::serving("daemon-old").await;
     let mut new = theatre.daemon("daemon-new");
     new.is("standby").await;
-    theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).volume("in-flight").once());
-    theatre.attach("in-flight");
-    theatre.publishing("in-flight").await;
+    theatre.holds("in-flight").await;
 
     old.signal("TERM").await;
     old.logged("stopping: waiting for work in flight, then releasing the leases").await;
@@ -43,9 +39,7 @@ async fn a_terminated_leader_ends_what_is_in_flight_then_releases_and_the_standb
 
 #[tokio::test]
 async fn a_killed_leader_is_succeeded_when_its_lease_has_expired_and_not_before() {
-    let theatre = Theatre::open().await;
-    let mut old = theatre.daemon("daemon-old");
-    old.is("serving").await;
+    let (theatre, mut old) = Theatre::serving("daemon-old").await;
     // The successor runs in this process: the same code, and one of each kind.
     let config = theatre.config("daemon-new").to_string();
     let new = theatre.testbed.start("daemon-new", &config).await.unwrap();
@@ -73,9 +67,7 @@ async fn a_killed_leader_is_succeeded_when_its_lease_has_expired_and_not_before(
 
 #[tokio::test]
 async fn a_standby_leaves_at_once_and_touches_nothing() {
-    let theatre = Theatre::open().await;
-    let leader = theatre.daemon("daemon-leader");
-    leader.is("serving").await;
+    let (theatre, _leader) = Theatre::serving("daemon-leader").await;
     let mut standby = theatre.daemon("daemon-standby");
     standby.is("standby").await;
     assert_eq!(standby.get("/readyz").await.code, 200, "a standby is ready");

@@ -10,9 +10,7 @@ use super::theatre::{AT_ONCE, Theatre};
 
 #[tokio::test]
 async fn a_second_sigterm_ends_it_at_once_with_exit_code_1_and_leaves_the_lease_to_expire() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon-stuck");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon-stuck").await;
     theatre.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hang));
     theatre.attach("hanging");
     theatre.publishing("hanging").await;
@@ -31,9 +29,7 @@ async fn a_second_sigterm_ends_it_at_once_with_exit_code_1_and_leaves_the_lease_
 
 #[tokio::test]
 async fn sigint_stops_it_in_order_too() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon-interrupted");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon-interrupted").await;
     let says_ready = |line: &&Value| {
         line["message"].as_str().is_some_and(|it| it.ends_with("driver ready") || it.ends_with("driver is ready"))
     };
@@ -58,9 +54,7 @@ async fn sigterm_ends_it_while_it_still_waits_for_the_driver() {
 
 #[tokio::test]
 async fn sigterm_ends_it_in_order_while_the_driver_is_gone() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon("daemon-alone");
-    daemon.is("serving").await;
+    let (theatre, mut daemon) = Theatre::serving("daemon-alone").await;
     theatre.testbed.server.restart(Duration::from_secs(600)).await;
     daemon.shows("the driver is lost", |status| status["driver"]["state"] == "lost").await;
     let asked = theatre.driver().age();

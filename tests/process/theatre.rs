@@ -40,6 +40,14 @@ impl Theatre {
         Self::open_with(profile()).await
     }
 
+    /// The same, and a daemon that serves, as an administrator of this name.
+    pub(crate) async fn serving(user: &str) -> (Self, Program) {
+        let theatre = Self::open().await;
+        let daemon = theatre.daemon(user);
+        daemon.is("serving").await;
+        (theatre, daemon)
+    }
+
     /// Sets up the test bed with this driver.
     pub(crate) async fn open_with(profile: Profile) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -170,6 +178,13 @@ impl Theatre {
     /// Waits until a publish of the volume is under way.
     pub(crate) async fn publishing(&self, volume: &str) -> Arc<Call> {
         eventually(&format!("{volume} is being published"), async || self.publishes(volume).pop()).await
+    }
+
+    /// Asks for a volume, whose publish the driver does not end.
+    pub(crate) async fn holds(&self, volume: &str) {
+        self.driver().inject(Fault::on(Method::ControllerPublishVolume, Action::Hold).volume(volume).once());
+        self.attach(volume);
+        self.publishing(volume).await;
     }
 
     /// The publishes of a volume so far.
