@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::channel::{ConnectError, Connection, Route};
 use super::client::{Caller, Client};
 use super::error::RpcError;
+use super::meeting::{self, MeetError};
 use crate::process::Dial;
 use crate::proto;
 
@@ -66,6 +67,16 @@ impl Link {
     pub async fn name(&self, limit: Duration) -> Result<String, RpcError> {
         let info = self.client.with_timeout(limit).get_plugin_info(proto::GetPluginInfoRequest {}).await?;
         Ok(info.name)
+    }
+
+    /// Asks the driver whether it is ready, and for its name, which is a valid one. Each question has this deadline.
+    pub async fn meet(&self, limit: Duration) -> Result<String, MeetError> {
+        Ok(meeting::meet(&self.client.with_timeout(limit)).await?.name)
+    }
+
+    /// Asks the driver whether it is ready, and says why it is not.
+    pub async fn must_be_ready(&self, limit: Duration) -> Result<(), MeetError> {
+        meeting::probe(&self.client.with_timeout(limit)).await
     }
 
     /// Resolves when the connection has ended, as it does when the driver restarts.

@@ -100,6 +100,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(510, "a driver that refuses calls gets fewer at once"),
             Growth(152, "the pages of a driver's list, and the one loop over them, which the kit and two roles had"),
             Growth(150, "one pass of ListVolumes at a time, which all roles share, and what is kept of a volume"),
+            Growth(22, "the two questions that every driver answers, which the registrar had by itself"),
         ],
     ),
     (

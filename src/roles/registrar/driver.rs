@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::decide::DriverSeen;
-use crate::csi::{ConnectError, Link, NameError, RpcError, check_name};
+use crate::csi::Link;
 use crate::process::{error_chain, watch};
 use crate::roles::LocalContext;
 
@@ -17,21 +17,6 @@ use crate::roles::LocalContext;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The pause between two questions to a driver that must not be silent for long, and whose connection is there.
 const PROBE_PAUSE: Duration = Duration::from_secs(5);
-
-/// Why the driver is not announced, or is thought to be gone.
-#[derive(Debug, thiserror::Error)]
-enum Silence {
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    #[error("cannot probe the driver")]
-    Probe(#[source] RpcError),
-    #[error("the driver is not ready yet")]
-    NotReady,
-    #[error("cannot get the driver's name")]
-    Name(#[source] RpcError),
-    #[error("the driver gives no valid name")]
-    Invalid(#[from] NameError),
-}
 
 /// Watches the driver for ever. `probes`: whether it is also asked again and again while its connection is there.
 pub(super) async fn watch_driver(cx: &LocalContext, seen: &watch::Sender<DriverSeen>, probes: impl Fn() -> bool) {
@@ -43,21 +28,17 @@ pub(super) async fn watch_driver(cx: &LocalContext, seen: &watch::Sender<DriverS
                 let silence = until_silent(cx, &link, &probes).await;
                 note(cx, seen, Err(silence));
             }
-            Err(silence) => note(cx, seen, Err(error_chain(&silence))),
+            Err(silence) => note(cx, seen, Err(silence)),
         }
         sleep(PAUSE).await;
     }
 }
 
-/// Connects to the driver and asks both questions, each with the deadline of a call.
-async fn meet(cx: &LocalContext) -> Result<(Link, String), Silence> {
+/// Connects to the driver and asks both questions, each with the deadline of a call. The error says why it is not announced.
+async fn meet(cx: &LocalContext) -> Result<(Link, String), String> {
     let limit = cx.driver.timeout();
-    let link = cx.driver.connect(limit).await?;
-    if !link.probe(limit).await.map_err(Silence::Probe)? {
-        return Err(Silence::NotReady);
-    }
-    let name = link.name(limit).await.map_err(Silence::Name)?;
-    check_name(&name)?;
+    let link = cx.driver.connect(limit).await.map_err(|error| error_chain(&error))?;
+    let name = link.meet(limit).await.map_err(|error| error_chain(&error))?;
     Ok((link, name))
 }
 
@@ -69,10 +50,8 @@ async fn until_silent(cx: &LocalContext, link: &Link, probes: &impl Fn() -> bool
             if !probes() {
                 continue;
             }
-            match link.probe(cx.driver.timeout()).await {
-                Ok(true) => {}
-                Ok(false) => return Silence::NotReady.to_string(),
-                Err(error) => return error_chain(&Silence::Probe(error)),
+            if let Err(error) = link.must_be_ready(cx.driver.timeout()).await {
+                return error_chain(&error);
             }
         }
     };
