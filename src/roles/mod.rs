@@ -32,7 +32,7 @@ pub use driver_object::{Expectation, Misfit, Misfits, Severity};
 pub use reconciler::{KEY_OF_ORPHANS as ORPHANS_KEY, TABLE as ORPHANS};
 pub use role::{
     ClusterOnRequest, ClusterRole, Instance, Kind, LeasePolicy, LoadError, LocalContext, LocalRegistration, LocalRole,
-    Reader, Registration, Role, RoleContext, RoleError, SandboxDriver, SandboxNode,
+    Reader, Registration, Role, RoleContext, RoleError, SandboxDriver, SandboxNode, Serve,
 };
 pub use wiring::{RulesOf, Wired, Wiring};
 

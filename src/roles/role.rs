@@ -36,10 +36,22 @@ use crate::telemetry::names::{Foreign, Metric};
 
 use super::wiring::Wiring;
 
-/// The work of a sidecar.
-pub trait Role: Send + Sync {
+/// The work of a sidecar, as a role writes it.
+pub trait Serve: Send + Sync {
     /// Serves one term and returns when it is over. Called again for the next term; keeps nothing between terms.
+    fn serve_term(&self, role: &RoleContext, term: Term) -> impl Future<Output = Result<(), RoleError>> + Send;
+}
+
+/// The same as a value: each role that serves is one.
+pub trait Role: Send + Sync {
+    /// Serves one term.
     fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>>;
+}
+
+impl<S: Serve> Role for S {
+    fn serve<'a>(&'a self, cx: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
+        Box::pin(self.serve_term(cx, term))
+    }
 }
 
 /// The resources of a role during a term.

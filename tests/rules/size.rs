@@ -161,6 +161,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(87, "a role declares what it expects of the CSIDriver object"),
             Growth(3, "a feature asks for groups of fields"),
             Growth(14, "several rights are declared at once, and misfits are written a row a misfit"),
+            Growth(8, "a role serves by an async function, whose future each had boxed by itself"),
         ],
     ),
     (

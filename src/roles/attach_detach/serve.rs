@@ -4,8 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tracing::{info, info_span};
 
 use crate::cluster::{
@@ -13,7 +11,7 @@ use crate::cluster::{
 };
 use crate::election::Term;
 use crate::roles::kit::{Controllers, Store, TermScope, queues};
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 use crate::roles::wiring::Wiring;
 
 use super::config::AttachDetachSection;
@@ -98,13 +96,7 @@ impl Stores {
     }
 }
 
-impl Role for AttachDetach {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl AttachDetach {
+impl Serve for AttachDetach {
     /// Serves a term, and begins anew in it when a controller is gone that has kept this one away.
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         while !term.is_over() {
@@ -129,7 +121,9 @@ impl AttachDetach {
         }
         Ok(())
     }
+}
 
+impl AttachDetach {
     /// What a term begins with, once all is listed. `None`: it is over before.
     async fn begin(&self, role: &RoleContext, term: &Term) -> Option<(Arc<Context>, Controllers)> {
         let stores = self.caches.during_term();

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tracing::field::Empty;
 use tracing::{info, info_span};
 
@@ -12,7 +10,7 @@ use crate::roles::attacher::names;
 use crate::roles::csi_attacher;
 use crate::roles::kit::unknown_values::of_served_volumes;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::attachment::Direction;
 use super::config::AttacherSection;
@@ -32,13 +30,7 @@ pub(super) struct Attacher {
     pub(super) caches: Caches,
 }
 
-impl Role for Attacher {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl Attacher {
+impl Serve for Attacher {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let begun = role.clock.now();
         if term.unless_over(self.caches.synced()).await.is_err() {
@@ -74,7 +66,9 @@ impl Attacher {
         cx.memory.end();
         served
     }
+}
 
+impl Attacher {
     fn queues(&self, role: &RoleContext) -> Queues {
         let (section, backoff) = (&self.section, self.section.retry.backoff());
         let lanes = [("attach", section.workers), ("detach", section.detach_workers())];

@@ -1,5 +1,6 @@
 //! The health of volumes from the passes over `ListVolumes` that all roles of a process share, under paused time.
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tokio::time::{sleep, sleep_until};
 use tracing::{info, info_span};
 
@@ -13,7 +11,7 @@ use crate::diagnostics::{Age, Fact};
 use crate::election::{Term, TermOver};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::{Controllers, Store, TermScope, queues};
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::config::{HealthMonitorSection, Report};
 use super::context::Context;
@@ -39,13 +37,7 @@ pub(super) struct HealthMonitor {
     pub(super) nodes: Option<NodeCaches>,
 }
 
-impl Role for HealthMonitor {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl HealthMonitor {
+impl Serve for HealthMonitor {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let synced = async { (self.claims.synced().await, self.volumes.synced().await) };
         if term.unless_over(synced).await.is_err() {

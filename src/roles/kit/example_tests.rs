@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::PersistentVolume as Stored;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,7 +29,7 @@ use crate::roles::kit::{
     Controllers, End, Io, Memory, NoReason, Op, Part, Reconcile, Remembered, Run, Start, Stop, Store, Telling,
     TermScope, queues,
 };
-use crate::roles::{ClusterRole, Kind, LeasePolicy, Registration, Role, RoleContext, RoleError, Wiring};
+use crate::roles::{ClusterRole, Kind, LeasePolicy, Registration, Role, RoleContext, RoleError, Serve, Wiring};
 use crate::sandbox::api::PatchBody;
 use crate::sandbox::driver::{Action, Fault, Method, Profile};
 
@@ -77,31 +75,28 @@ struct Example {
 }
 
 /// One term: a store of each cache, what is remembered, queues, and what wakes their keys.
-impl Role for Example {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        async move {
-            if term.unless_over(self.volumes.synced()).await.is_err() {
-                return Ok(());
-            }
-            let mut controllers = Controllers::new(NAME, &role.board, &term);
-            let volumes = Store::of(&self.volumes);
-            controllers.follow(&volumes);
-            let span = |volume: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %volume);
-            let queue = queues::make(role, NAME, &[("confirm", 4)], <RetrySection>::default().backoff(), span);
-            controllers.on_store(&volumes, {
-                let queue = queue.clone();
-                move |change| {
-                    let Some(volume) = &change.new else { return };
-                    let activation = Activation { cause: Cause::Changed, lane: 0, epoch: 0 };
-                    queue.add(volume.metadata.name.to_string(), activation);
-                }
-            });
-            let scope = TermScope::new(role, &term);
-            let confirmer = Confirmer { scope, volumes, memory: Memory::default() };
-            controllers.drive(&queue, "Volumes to confirm", |_| None, confirmer);
-            controllers.serve().await
+impl Serve for Example {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        if term.unless_over(self.volumes.synced()).await.is_err() {
+            return Ok(());
         }
-        .boxed()
+        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let volumes = Store::of(&self.volumes);
+        controllers.follow(&volumes);
+        let span = |volume: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %volume);
+        let queue = queues::make(role, NAME, &[("confirm", 4)], <RetrySection>::default().backoff(), span);
+        controllers.on_store(&volumes, {
+            let queue = queue.clone();
+            move |change| {
+                let Some(volume) = &change.new else { return };
+                let activation = Activation { cause: Cause::Changed, lane: 0, epoch: 0 };
+                queue.add(volume.metadata.name.to_string(), activation);
+            }
+        });
+        let scope = TermScope::new(role, &term);
+        let confirmer = Confirmer { scope, volumes, memory: Memory::default() };
+        controllers.drive(&queue, "Volumes to confirm", |_| None, confirmer);
+        controllers.serve().await
     }
 }
 

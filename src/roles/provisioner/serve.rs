@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tracing::{info, warn};
 
 use crate::csi::{Client, DriverState};
@@ -13,7 +11,7 @@ use crate::process::watch;
 use crate::proto::NodeGetInfoRequest;
 use crate::queue::Backoff;
 use crate::roles::kit::{Controllers, TermScope, UnknownValues};
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::admission::{LostJournals, NodeAdmission};
 use super::capacity::{
@@ -50,13 +48,7 @@ pub(super) struct Provisioner {
     pub(super) beside_attacher: bool,
 }
 
-impl Role for Provisioner {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl Provisioner {
+impl Serve for Provisioner {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         tokio::select! {
             biased;
@@ -86,7 +78,9 @@ impl Provisioner {
             }
         }
     }
+}
 
+impl Provisioner {
     async fn synced(&self, role: &RoleContext) {
         let asks_for_nodes = self.section.topology && role.driver.capabilities.volume_accessibility_constraints();
         self.caches.synced(asks_for_nodes).await;

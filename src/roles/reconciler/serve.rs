@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, info, info_span, warn};
 
@@ -17,7 +15,7 @@ use crate::process::{error_chain, watch};
 use crate::proto::ListSnapshotsRequest;
 use crate::roles::kit::{TermScope, look_at_each};
 use crate::roles::reconciler::metrics;
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::NAME;
 use super::config::ReconcilerSection;
@@ -34,20 +32,17 @@ pub(super) struct Reconciler {
     pub(super) objects: Option<Objects>,
 }
 
-impl Role for Reconciler {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        async move {
-            let scope = TermScope::with_timeout(role, &term, Some(self.section.page_timeout));
-            let passes = Passes { of: self, role, scope, lists: self.lists(role), told: Arc::default() };
-            let _shown = passes.show();
-            tokio::select! {
-                biased;
-                () = term.over() => {}
-                () = passes.for_ever() => {}
-            }
-            Ok(())
+impl Serve for Reconciler {
+    async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
+        let scope = TermScope::with_timeout(role, &term, Some(self.section.page_timeout));
+        let passes = Passes { of: self, role, scope, lists: self.lists(role), told: Arc::default() };
+        let _shown = passes.show();
+        tokio::select! {
+            biased;
+            () = term.over() => {}
+            () = passes.for_ever() => {}
         }
-        .boxed()
+        Ok(())
     }
 }
 

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tonic::Code;
 use tracing::{debug, info, info_span};
 
@@ -18,7 +16,7 @@ use crate::proto::{NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::unknown_values::of_served_volumes;
 use crate::roles::kit::{Controllers, Memory, Store, TermScope, UnknownValues, queues};
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::config::{PairCalls, ResizerSection};
 use super::context::{self, Context, HowVolumesGrow, Stores};
@@ -44,13 +42,7 @@ pub(super) struct Resizer {
     pub(super) namespaces: Caches,
 }
 
-impl Role for Resizer {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl Resizer {
+impl Serve for Resizer {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         // Classes are not waited for: a cluster may lack them, and volumes grow without them.
         let synced = async { (self.caches.claims.synced().await, self.caches.volumes.synced().await) };
@@ -99,7 +91,9 @@ impl Resizer {
         cx.memory.end();
         served
     }
+}
 
+impl Resizer {
     fn context(
         &self,
         role: &RoleContext,

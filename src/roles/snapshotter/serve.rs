@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tracing::info;
 
 use crate::cluster::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
@@ -11,7 +9,7 @@ use crate::csi::SnapshotActivity;
 use crate::diagnostics::{Fact, Table, table};
 use crate::election::Term;
 use crate::roles::kit::Controllers;
-use crate::roles::role::{Role, RoleContext, RoleError};
+use crate::roles::role::{RoleContext, RoleError, Serve};
 
 use super::NAME;
 use super::config::SnapshotterSection;
@@ -41,13 +39,7 @@ pub(super) struct Snapshotter {
     pub(super) groups: Option<Caches<VolumeGroupSnapshotContent>>,
 }
 
-impl Role for Snapshotter {
-    fn serve<'a>(&'a self, role: &'a RoleContext, term: Term) -> BoxFuture<'a, Result<(), RoleError>> {
-        self.serve_term(role, term).boxed()
-    }
-}
-
-impl Snapshotter {
+impl Serve for Snapshotter {
     async fn serve_term(&self, role: &RoleContext, term: Term) -> Result<(), RoleError> {
         let node = match (&role.instance.node, self.section.node_deployment.enabled) {
             (_, false) => None,
@@ -78,7 +70,9 @@ impl Snapshotter {
         }
         served
     }
+}
 
+impl Snapshotter {
     fn snapshots(&self, role: &RoleContext, node: Option<String>) -> Lane<'_, VolumeSnapshotContent> {
         let (section, capabilities) = (&self.section, &role.driver.capabilities);
         Lane {
