@@ -3,6 +3,7 @@
 //! A role brings its own words for steps and answers. Everything around a step is done here: locks, the end of the term, what is
 //! remembered, reports, and what an attempt does about a failure.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -98,7 +99,8 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Reads the caches and what is remembered. It decides nothing. `None`: there is nothing to do, and the key is forgotten.
     fn view(&self, key: &Self::Key) -> Option<Self::View>;
 
-    /// The same within an attempt. What that has read for itself may say which facts are needed.
+    /// The same within an attempt. What that has read for itself may say which facts are needed. An attempt that has done nothing yet sees
+    /// what [`view`](Self::view) says: the first decision is made from that.
     fn view_within(&self, key: &Self::Key, _progress: &Self::Progress) -> Option<Self::View> {
         self.view(key)
     }
@@ -215,7 +217,8 @@ async fn attempt<R: Reconcile>(
     ticket: &mut Ticket<R::Key>,
     admits: impl FnOnce(&R::Progress) -> bool,
 ) -> Option<Outcome> {
-    let Some(first) = reconciler.view(ticket.key()) else { return Some(Outcome::Forget) };
+    ticket.observes();
+    let Some(first) = reconciler.view(ticket.key()).map(Arc::new) else { return Some(Outcome::Forget) };
     R::join_trace(&first, ticket);
     let start = Start { causes: ticket.causes(), failed_before: ticket.attempt(), waited: ticket.waited() };
     let progress = R::begin(&first, start);
@@ -235,7 +238,7 @@ async fn attempt<R: Reconcile>(
 /// One run of one key.
 struct Attempt<'a, R: Reconcile> {
     reconciler: &'a R,
-    first: R::View,
+    first: Arc<R::View>,
     progress: R::Progress,
     failure: Option<AttemptError<R::Reason>>,
     refreshes: AtomicU32,
@@ -245,15 +248,9 @@ impl<R: Reconcile> Attempt<'_, R> {
     /// Does steps until none is left. The error is the outcome of an attempt that is not reported.
     async fn work(&mut self, ticket: &mut Ticket<R::Key>) -> Result<(), Outcome> {
         let scope = self.reconciler.scope();
-        let mut held = HeldLocks::default();
+        let (mut held, mut first) = (HeldLocks::default(), Some(Arc::clone(&self.first)));
         for _ in 0..MAX_STEPS {
-            // What changes while a failure is recorded wakes the key again.
-            if self.failure.is_none() && !R::keeps_changes(&self.progress) {
-                ticket.observes();
-            }
-            let now =
-                self.reconciler.view_within(ticket.key(), &self.progress).filter(|now| R::is_about(&self.first, now));
-            let Some(view) = now else { return Ok(()) };
+            let Some(view) = first.take().or_else(|| self.look(ticket)) else { return Ok(()) };
             let steps = match R::next_step(&view, &self.progress) {
                 Next::Done => return Ok(()),
                 Next::Do(step) => vec![step],
@@ -300,6 +297,16 @@ impl<R: Reconcile> Attempt<'_, R> {
             }
         }
         self.stop(AttemptError::Endless(MAX_STEPS).into(), ticket)
+    }
+
+    /// What the next decision is made from. `None`: the object that the attempt is about is there no more.
+    fn look(&self, ticket: &Ticket<R::Key>) -> Option<Arc<R::View>> {
+        // What changes while a failure is recorded wakes the key again.
+        if self.failure.is_none() && !R::keeps_changes(&self.progress) {
+            ticket.observes();
+        }
+        let now = self.reconciler.view_within(ticket.key(), &self.progress)?;
+        R::is_about(&self.first, &now).then(|| Arc::new(now))
     }
 
     async fn perform(
