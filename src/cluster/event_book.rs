@@ -147,15 +147,21 @@ pub(super) enum Noted {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
-    Write(Key),
+    Write(Arc<Key>),
     WaitUntil(Duration),
     Nothing,
 }
 
-/// The Events that must be written, and those that were written recently.
+/// The Events that must be written, and those that were written recently. Each is in one of the three orders.
 #[derive(Debug)]
 pub(super) struct EventBook<P> {
-    entries: BTreeMap<Key, Entry<P>>,
+    entries: BTreeMap<Arc<Key>, Entry<P>>,
+    /// Those that are owed and due, in the order in which they are written.
+    ready: BTreeMap<(EventPriority, u64), Arc<Key>>,
+    /// Those that are owed, by when they are due, until [`next`](Self::next) finds them due.
+    waiting: BTreeMap<(Duration, u64), Arc<Key>>,
+    /// Those that are written, the one that has not been seen for the longest time first.
+    settled: BTreeMap<(Duration, u64), Arc<Key>>,
     budgets: BTreeMap<String, Budget>,
     order: u64,
 }
@@ -168,7 +174,14 @@ struct Budget {
 
 impl<P: Clone> EventBook<P> {
     pub(super) fn new() -> Self {
-        Self { entries: BTreeMap::new(), budgets: BTreeMap::new(), order: 0 }
+        Self {
+            entries: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            order: 0,
+        }
     }
 
     /// Notes an occurrence.
@@ -181,19 +194,19 @@ impl<P: Clone> EventBook<P> {
         now: Duration,
         wall: Timestamp,
     ) -> Noted {
-        if let Some(entry) = self.entries.get_mut(&key)
-            && now.saturating_sub(entry.last_seen) < FORGET
-        {
-            entry.seen = entry.seen.saturating_add(1);
-            (entry.last, entry.last_seen, entry.permit) = (wall, now, permit);
-            // A reload may have changed what the role writes.
-            if recount < entry.recount {
-                entry.due = entry.due.min(now + recount);
-            }
-            entry.recount = recount;
+        if self.get(&key).is_some_and(|entry| now.saturating_sub(entry.last_seen) < FORGET) {
+            self.change(&key, |entry| {
+                entry.seen = entry.seen.saturating_add(1);
+                (entry.last, entry.last_seen, entry.permit) = (wall, now, permit);
+                // A reload may have changed what the role writes.
+                if recount < entry.recount {
+                    entry.due = entry.due.min(now + recount);
+                }
+                entry.recount = recount;
+            });
             return Noted::Counted;
         }
-        self.entries.remove(&key);
+        self.forget(&key);
         let is_crowded = priority == EventPriority::Low && self.owed() >= FEW;
         if is_crowded || !self.make_room() || !self.afford(&key.uid, now) {
             return Noted::Dropped;
@@ -214,22 +227,27 @@ impl<P: Clone> EventBook<P> {
             due: now,
             failures: 0,
         };
-        self.entries.insert(key, entry);
+        self.put(Arc::new(key), entry);
         Noted::Owed
     }
 
     /// How many Events wait to be written.
     fn owed(&self) -> usize {
-        self.entries.values().filter(|entry| entry.is_owed()).count()
+        self.ready.len() + self.waiting.len()
     }
 
     /// The next due Event, by priority and then in the order in which they were noted.
-    pub(super) fn next(&self, now: Duration) -> Next {
-        let owed = self.entries.iter().filter(|(_, entry)| entry.is_owed());
-        match owed.min_by_key(|(_, entry)| (entry.due.max(now), entry.priority, entry.order)) {
-            None => Next::Nothing,
-            Some((key, entry)) if entry.due <= now => Next::Write(key.clone()),
-            Some((_, entry)) => Next::WaitUntil(entry.due),
+    pub(super) fn next(&mut self, now: Duration) -> Next {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let ((_, order), key) = first.remove_entry();
+            if let Some(entry) = self.entries.get(&key) {
+                self.ready.insert((entry.priority, order), key);
+            }
+        }
+        match (self.ready.first_key_value(), self.waiting.first_key_value()) {
+            (Some((_, key)), _) => Next::Write(Arc::clone(key)),
+            (None, Some(((due, _), _))) => Next::WaitUntil(*due),
+            (None, None) => Next::Nothing,
         }
     }
 
@@ -240,46 +258,70 @@ impl<P: Clone> EventBook<P> {
 
     /// The Event was written under `name` with this count.
     pub(super) fn wrote(&mut self, key: &Key, name: ObjectName, count: u32, now: Duration) {
-        if let Some(entry) = self.entries.get_mut(key) {
+        self.change(key, |entry| {
             entry.written = Some((name, count));
             entry.failures = 0;
             entry.due = now + entry.recount;
-        }
+        });
     }
 
     /// The Event is no longer on the server: it must be created again.
     pub(super) fn vanished(&mut self, key: &Key) {
-        if let Some(entry) = self.entries.get_mut(key) {
+        self.change(key, |entry| {
             entry.written = None;
             entry.first = entry.last;
-        }
+        });
     }
 
     /// Writing failed. Returns whether it will be retried.
     pub(super) fn failed(&mut self, key: &Key, retry_after: Option<Duration>, now: Duration) -> bool {
-        let Some(entry) = self.entries.get_mut(key) else { return false };
-        entry.failures += 1;
-        if entry.failures >= ATTEMPTS {
-            self.entries.remove(key);
+        let failures = self.get(key).map_or(ATTEMPTS, |entry| entry.failures + 1);
+        if failures >= ATTEMPTS {
+            self.forget(key);
             return false;
         }
-        let backoff = Duration::from_secs(1 << entry.failures);
-        entry.due = now.saturating_add(retry_after.map_or(backoff, |asked| asked.min(LONGEST_RETRY_AFTER)));
+        let backoff = Duration::from_secs(1 << failures);
+        let pause = retry_after.map_or(backoff, |asked| asked.min(LONGEST_RETRY_AFTER));
+        self.change(key, |entry| (entry.failures, entry.due) = (failures, now.saturating_add(pause)));
         true
     }
 
     /// The Event need not be written any more.
     pub(super) fn forget(&mut self, key: &Key) {
-        self.entries.remove(key);
+        self.take(key);
+    }
+
+    /// Changes an Event, if it is known.
+    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry<P>)) {
+        if let Some((key, mut entry)) = self.take(key) {
+            change(&mut entry);
+            self.put(key, entry);
+        }
+    }
+
+    fn put(&mut self, key: Arc<Key>, entry: Entry<P>) {
+        if entry.is_owed() {
+            self.waiting.insert((entry.due, entry.order), Arc::clone(&key));
+        } else {
+            self.settled.insert((entry.last_seen, entry.order), Arc::clone(&key));
+        }
+        self.entries.insert(key, entry);
+    }
+
+    fn take(&mut self, key: &Key) -> Option<(Arc<Key>, Entry<P>)> {
+        let (key, entry) = self.entries.remove_entry(key)?;
+        self.ready.remove(&(entry.priority, entry.order));
+        self.waiting.remove(&(entry.due, entry.order));
+        self.settled.remove(&(entry.last_seen, entry.order));
+        Some((key, entry))
     }
 
     fn make_room(&mut self) -> bool {
         if self.entries.len() < CAPACITY {
             return true;
         }
-        let settled = self.entries.iter().filter(|(_, entry)| !entry.is_owed());
-        let oldest = settled.min_by_key(|(_, entry)| (entry.last_seen, entry.order)).map(|(key, _)| key.clone());
-        oldest.is_some_and(|key| self.entries.remove(&key).is_some())
+        let oldest = self.settled.first_key_value().map(|(_, key)| Arc::clone(key));
+        oldest.is_some_and(|key| self.take(&key).is_some())
     }
 
     fn afford(&mut self, uid: &str, now: Duration) -> bool {

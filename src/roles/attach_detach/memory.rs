@@ -160,6 +160,8 @@ pub struct NodeMemory {
     pub written: Option<u128>,
     /// Since when names are gathered that will be reported to it.
     pub gathering: Option<Instant>,
+    /// How many more are on their way meanwhile, as far as that is known.
+    pub coming: usize,
     /// Since when its status cannot be written.
     pub failing: Option<Instant>,
 }
@@ -167,6 +169,12 @@ pub struct NodeMemory {
 impl Remembered for NodeMemory {}
 
 impl NodeMemory {
+    /// A volume was attached to the node. Whether that can wait until the others are there.
+    pub fn can_wait(&mut self) -> bool {
+        self.coming = self.coming.saturating_sub(1);
+        self.gathering.is_some() && self.coming > 0
+    }
+
     /// For how long its status cannot be written.
     pub fn failing_for(&self, now: Instant) -> Option<Duration> {
         self.failing.map(|since| now.saturating_duration_since(since))

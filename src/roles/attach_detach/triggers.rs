@@ -14,6 +14,7 @@ use crate::roles::kit::{Controllers, look_at_each};
 use super::context::Context;
 use super::counts::Counts;
 use super::guard::{made_by_other, written_by_other};
+use super::memory::NodeMemory;
 use super::unresolved::Unresolved;
 use super::volume_id::VolumeId;
 
@@ -108,7 +109,9 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
         cx.memory.orphans.forget(&old.metadata.uid);
     }
     if let Some(new) = new {
-        wake(cx, new, is_by_other || is_reportable(old) != is_reportable(Some(new)));
+        let (was, is) = (is_reportable(old), is_reportable(Some(new)));
+        let can_wait = is && !was && cx.memory.nodes.change(&new.spec.node_name, NodeMemory::can_wait);
+        wake(cx, new, is_by_other || (was != is && !can_wait));
     }
 }
 

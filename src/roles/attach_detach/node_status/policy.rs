@@ -116,8 +116,8 @@ pub struct View {
     pub reports: BTreeMap<VolumeId, Report>,
     /// The volumes whose names have to be withdrawn, with the uids of their attachments.
     pub asked: Vec<(VolumeId, Box<str>)>,
-    /// Whether another volume is about to be attached to it.
-    pub is_more_coming: bool,
+    /// How many other volumes are about to be attached to it.
+    pub coming: usize,
     /// The volumes that pods want there, with the time that the oldest of these pods has waited.
     pub wanted: BTreeMap<VolumeId, Duration>,
     /// Since when names are being gathered, if they are.
@@ -170,7 +170,7 @@ pub fn next_step(view: &View, progress: &Progress) -> Next<Step> {
         let is_added_to = held.is_subset(&listed);
         let time = gather_for(view, &held);
         return Next::Do(match view.gathering.map(|since| time.saturating_sub(view.now - since)) {
-            _ if !is_added_to || !view.is_more_coming => Step::Write(list),
+            _ if !is_added_to || view.coming == 0 => Step::Write(list),
             None => Step::Gather(time),
             Some(Duration::ZERO) => Step::Write(list),
             Some(left) => Step::Wait(left),

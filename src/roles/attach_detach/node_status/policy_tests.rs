@@ -31,7 +31,7 @@ fn view(attached: &[&str], reports: &[(&str, Report)], asked: &[&str]) -> View {
         permit: Permit::Yes,
         reports: reports.iter().map(|(handle, report)| (id(handle), *report)).collect(),
         asked: asked.iter().map(|handle| (id(handle), "uid".into())).collect(),
-        is_more_coming: false,
+        coming: 0,
         wanted: BTreeMap::new(),
         gathering: None,
         now: Instant::now(),
@@ -102,7 +102,7 @@ fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_i
     let milliseconds = Duration::from_millis;
     let coming = |attached: &[&str], gathered_for: Option<Duration>| {
         let view = view(attached, &[("a", Report::Yes), ("b", Report::No)], &[]);
-        View { is_more_coming: true, gathering: gathered_for.map(|time| view.now - time), ..view }
+        View { coming: 1, gathering: gathered_for.map(|time| view.now - time), ..view }
     };
     let write = || Next::Do(Step::Write(list(&[], &coming(&[], None).reports)));
     let next = |view: &View| next_step(view, &Progress::default());
@@ -110,11 +110,7 @@ fn d35_names_are_gathered_for_a_moment_while_more_are_on_their_way_and_nothing_i
     assert_eq!(next(&coming(&[], None)), gather(GATHERED_FOR));
     assert_eq!(next(&coming(&[], Some(milliseconds(30)))), wait(GATHERED_FOR.saturating_sub(milliseconds(30))));
     assert_eq!(next(&coming(&[], Some(GATHERED_FOR))), write(), "a slow one keeps nobody waiting");
-    assert_eq!(
-        next(&View { is_more_coming: false, ..coming(&[], Some(milliseconds(30))) }),
-        write(),
-        "the last one is there"
-    );
+    assert_eq!(next(&View { coming: 0, ..coming(&[], Some(milliseconds(30))) }), write(), "the last one is there");
     // A kubelet looks more seldom the longer a pod has waited.
     for (waited, time) in [(800, 250), (4000, 1000), (3_600_000, 2000)] {
         let wanted = BTreeMap::from([(id("a"), milliseconds(waited)), (id("b"), Duration::from_secs(9))]);

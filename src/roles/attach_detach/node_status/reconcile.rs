@@ -61,7 +61,7 @@ impl Reconcile for Nodes {
         let cx = &self.0;
         let node = cx.stores.nodes.named(name);
         let wanted = wanted(cx, name);
-        let (mut reports, mut asked, mut is_more_coming) = (BTreeMap::new(), Vec::new(), false);
+        let (mut reports, mut asked, mut coming) = (BTreeMap::new(), Vec::new(), 0);
         for held in cx.stores.attachments.find(BY_NODE, name) {
             let uid = &held.metadata.uid;
             let Some((id, is_own)) = cx.learn(&held) else { continue };
@@ -82,12 +82,12 @@ impl Reconcile for Nodes {
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
                 is_kept,
             };
-            is_more_coming |= attachment.is_on_its_way() && held.status.attach_error.is_none();
+            coming += usize::from(attachment.is_on_its_way() && held.status.attach_error.is_none());
             reports.insert(id, report(attachment));
         }
         // So is what the queue of volumes has not come to yet.
         let is_unseen = |id: &&VolumeId| cx.memory.volumes.read(id.name(), |memory| !memory.sites.contains_key(name));
-        is_more_coming |= wanted.keys().filter(|id| !reports.contains_key(*id)).any(|id| is_unseen(&id));
+        coming += wanted.keys().filter(|id| !reports.contains_key(*id)).filter(is_unseen).count();
         Some(View {
             name: name.clone(),
             is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
@@ -96,7 +96,7 @@ impl Reconcile for Nodes {
             node,
             reports,
             asked,
-            is_more_coming,
+            coming,
             wanted,
             gathering: cx.memory.nodes.read(name, |memory| memory.gathering),
             now: cx.scope.clock.now(),
@@ -125,6 +125,7 @@ impl Reconcile for Nodes {
         if let Step::Gather(_) = step {
             memory.gathering = Some(view.now);
         }
+        memory.coming = view.coming;
     }
 
     async fn perform(
@@ -181,7 +182,7 @@ impl Reconcile for Nodes {
 
     fn ended(memory: &mut NodeMemory, _: &mut Progress, end: &End<'_, NoReason>) {
         if let End::Settled = end {
-            (memory.failing, memory.gathering) = (None, None);
+            (memory.failing, memory.gathering, memory.coming) = (None, None, 0);
         }
     }
 

@@ -289,7 +289,7 @@ impl World {
             permit: Permit::Yes,
             reports: report.into_iter().collect(),
             asked: asked.into_iter().collect(),
-            is_more_coming: false,
+            coming: 0,
             wanted: BTreeMap::new(),
             gathering: None,
             now: self.now,
