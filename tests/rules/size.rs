@@ -76,6 +76,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(39, "an object of a cluster-scoped kind is looked up by a borrowed name"),
             Growth(5, "volumes of in-tree plugins are found by an index"),
             Growth(21, "a Lease is read where nobody leads by it"),
+            Growth(35, "the next Event to write is found without a walk over all that are known"),
         ],
     ),
     (
@@ -183,6 +184,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "a node wakes only the volumes that it says something else of, and objects are compared in place",
             ),
             Growth(13, "a PersistentVolume is compared with a volume without making its id"),
+            Growth(11, "a node that gathers names is woken by the last of its volumes"),
             Growth(107, "it begins again once the kube-controller-manager that kept it away is gone, by its Lease"),
         ],
     ),
@@ -215,6 +217,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "checks of keys, triggers that share something, and what a change means for a key, which five roles had",
             ),
             Growth(3, "a store says how far its watch has got"),
+            Growth(4, "the first step of an attempt is decided from its first view"),
             Growth(
                 24,
                 "what steps work with, what is counted of memories, which Events are due, and unknown values of a driver's volumes",

@@ -160,8 +160,10 @@ pub struct NodeMemory {
     pub written: Option<u128>,
     /// Since when names are gathered that will be reported to it.
     pub gathering: Option<Instant>,
-    /// How many more are on their way meanwhile, as far as that is known.
-    pub coming: usize,
+    /// How many attachments have become reportable to it.
+    pub came: u64,
+    /// How many will have, once all are there that are gathered for.
+    pub expected: u64,
     /// Since when its status cannot be written.
     pub failing: Option<Instant>,
 }
@@ -169,10 +171,10 @@ pub struct NodeMemory {
 impl Remembered for NodeMemory {}
 
 impl NodeMemory {
-    /// A volume was attached to the node. Whether that can wait until the others are there.
+    /// An attachment has become reportable. Whether its report can wait for others that are on their way.
     pub fn can_wait(&mut self) -> bool {
-        self.coming = self.coming.saturating_sub(1);
-        self.gathering.is_some() && self.coming > 0
+        self.came += 1;
+        self.gathering.is_some() && self.came < self.expected
     }
 
     /// For how long its status cannot be written.
@@ -195,6 +197,14 @@ impl Remembered for OrphanMemory {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_gathers_names_waits_for_the_last_that_is_awaited_and_others_for_nobody() {
+        let mut node = NodeMemory { expected: 2, ..NodeMemory::default() };
+        assert!(!node.can_wait(), "nothing is gathered");
+        node = NodeMemory { gathering: Some(Instant::now()), expected: node.came + 2, ..node };
+        assert_eq!([node.can_wait(), node.can_wait(), node.can_wait()], [true, false, false]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_of_one_attachment_and_its_time_begins_with_each_phase() {

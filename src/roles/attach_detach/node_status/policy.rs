@@ -117,7 +117,9 @@ pub struct View {
     /// The volumes whose names have to be withdrawn, with the uids of their attachments.
     pub asked: Vec<(VolumeId, Box<str>)>,
     /// How many other volumes are about to be attached to it.
-    pub coming: usize,
+    pub coming: u64,
+    /// How many attachments had become reportable to it before it was looked at.
+    pub came: u64,
     /// The volumes that pods want there, with the time that the oldest of these pods has waited.
     pub wanted: BTreeMap<VolumeId, Duration>,
     /// Since when names are being gathered, if they are.

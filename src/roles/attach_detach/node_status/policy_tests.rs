@@ -32,6 +32,7 @@ fn view(attached: &[&str], reports: &[(&str, Report)], asked: &[&str]) -> View {
         reports: reports.iter().map(|(handle, report)| (id(handle), *report)).collect(),
         asked: asked.iter().map(|handle| (id(handle), "uid".into())).collect(),
         coming: 0,
+        came: 0,
         wanted: BTreeMap::new(),
         gathering: None,
         now: Instant::now(),

@@ -59,6 +59,8 @@ impl Reconcile for Nodes {
 
     fn view(&self, name: &String) -> Option<View> {
         let cx = &self.0;
+        // What comes while the rest is read counts as one that is still awaited, and so wakes the node too early and not too late.
+        let (came, gathering) = cx.memory.nodes.read(name, |memory| (memory.came, memory.gathering));
         let node = cx.stores.nodes.named(name);
         let wanted = wanted(cx, name);
         let (mut reports, mut asked, mut coming) = (BTreeMap::new(), Vec::new(), 0);
@@ -82,12 +84,13 @@ impl Reconcile for Nodes {
                 is_withdrawn: matches!(withdrawal, Some(Withdrawal::Asked | Withdrawal::Confirmed)),
                 is_kept,
             };
-            coming += usize::from(attachment.is_on_its_way() && held.status.attach_error.is_none());
+            coming += u64::from(attachment.is_on_its_way() && held.status.attach_error.is_none());
             reports.insert(id, report(attachment));
         }
         // So is what the queue of volumes has not come to yet.
         let is_unseen = |id: &&VolumeId| cx.memory.volumes.read(id.name(), |memory| !memory.sites.contains_key(name));
-        coming += wanted.keys().filter(|id| !reports.contains_key(*id)).filter(is_unseen).count();
+        let unseen = wanted.keys().filter(|id| !reports.contains_key(*id)).filter(is_unseen).count();
+        coming += u64::try_from(unseen).unwrap_or(u64::MAX);
         Some(View {
             name: name.clone(),
             is_managed: node.as_ref().is_none_or(|node| cx.manages(node)),
@@ -97,8 +100,9 @@ impl Reconcile for Nodes {
             reports,
             asked,
             coming,
+            came,
             wanted,
-            gathering: cx.memory.nodes.read(name, |memory| memory.gathering),
+            gathering,
             now: cx.scope.clock.now(),
         })
     }
@@ -125,7 +129,7 @@ impl Reconcile for Nodes {
         if let Step::Gather(_) = step {
             memory.gathering = Some(view.now);
         }
-        memory.coming = view.coming;
+        memory.expected = view.came.saturating_add(view.coming);
     }
 
     async fn perform(
@@ -182,7 +186,7 @@ impl Reconcile for Nodes {
 
     fn ended(memory: &mut NodeMemory, _: &mut Progress, end: &End<'_, NoReason>) {
         if let End::Settled = end {
-            (memory.failing, memory.gathering, memory.coming) = (None, None, 0);
+            (memory.failing, memory.gathering) = (None, None);
         }
     }
 

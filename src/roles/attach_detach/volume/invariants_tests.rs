@@ -276,10 +276,9 @@ impl World {
             let is_deleting = is_deleting || is_deleted;
             (id(), status::report(status::Attachment { is_attached, is_deleting, is_wanted, is_withdrawn, is_kept }))
         });
-        let mut object = crate::cluster::NodeState::default();
-        if node.cached.is_reported {
-            object.volumes_attached = Box::new([AttachedVolume { name: id().name().into(), device_path: "".into() }]);
-        }
+        let name = || AttachedVolume { name: id().name().into(), device_path: "".into() };
+        let volumes_attached = node.cached.is_reported.then(name).into_iter().collect();
+        let object = crate::cluster::NodeState { volumes_attached, ..Default::default() };
         let asked = (withdrawal == Some(Withdrawal::Asked)).then(|| (id(), uid.clone().into()));
         let view = status::View {
             name: NODES[at].to_owned(),
@@ -290,6 +289,7 @@ impl World {
             reports: report.into_iter().collect(),
             asked: asked.into_iter().collect(),
             coming: 0,
+            came: 0,
             wanted: BTreeMap::new(),
             gathering: None,
             now: self.now,
