@@ -196,12 +196,12 @@ node *args:
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 
-# `--focus REGEX` and `--labels FILTER` choose specs; `--sidecars` has the Go sidecars in the daemon's place. With the program of
-# csi-driver-host-path in CSI_DRIVER_HOST_PATH, that driver is on one node.
+# `--focus REGEX` and `--labels FILTER` choose specs; `--sidecars` has the Go sidecars in the daemon's place, and `--turns` both
+# in turn, with the daemon killed. With the program of csi-driver-host-path in CSI_DRIVER_HOST_PATH, that driver is on one node.
 # Kubernetes' own External Storage suite with the demo driver, on three nodes as `just node` has them (needs Linux, root and Go).
 kubernetes-suite *args:
     GROUND=cluster KUBERNETES_SUITE={{ quote(args) }} \
-        CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm snapshotter e2e ${CSI_DRIVER_HOST_PATH:+nodesidecars} {{ if args =~ "--sidecars" { "peers provisioner resizer" } else { "" } }})" \
+        CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes kubelet containerd debian helm snapshotter e2e ${CSI_DRIVER_HOST_PATH:+nodesidecars} {{ if args =~ "--(sidecars|turns)" { "peers provisioner resizer" } else { "" } }})" \
         cargo test --locked --config "target.'cfg(all())'.runner=['$PWD/tests/node/inside.sh']" --test outside -- \
         kubernetes_suite:: --nocapture --test-threads 1
 # The same without the specs that take minutes, that want to be alone, or that want a feature of the driver.

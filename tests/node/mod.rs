@@ -22,7 +22,7 @@ pub(crate) mod images;
 mod installed;
 pub(crate) mod lab;
 mod lost;
-mod machine;
+pub(crate) mod machine;
 mod mounted;
 mod observer;
 mod registration;

@@ -34,6 +34,8 @@ async fn a_pod_writes_on_whatever_dies_around_it() {
     lab.undisturbed(&volume, &lives).await;
 
     lab.machines[0].restart_containerd().await;
+    // A kubelet dials again a moment later.
+    lab.until("the kubelet has containerd again", async || lab.exec("busy", "true").ok()).await;
     lab.undisturbed(&volume, &lives).await;
     a_volume_is_used(&lab, "after-containerd", &first).await;
 

@@ -6,7 +6,6 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::options::Options;
 use super::setting::{self, FASTER_PARAMETER};
 use crate::node::images;
 use crate::node::lab::{Lab, Plan};
@@ -51,39 +50,45 @@ pub(super) const CAPABILITIES: [&str; 16] = [
 pub(super) const TOPOLOGY: &str = "topology.hostpath.csi/node";
 
 /// The cluster: one node, as the driver wants it. `program` is the driver's.
-pub(super) fn plan(folder: &Path, options: &Options, program: &Path) -> Plan {
-    let mut values: Value =
-        serde_yaml::from_str(include_str!("../../deploy/csi-driver-host-path/values.yaml")).unwrap();
-    let containers = values["driver"]["containers"].as_array_mut().unwrap();
-    let image = |container: &Value| container["image"].as_str().unwrap().to_owned();
-    let [driver, registrar] = [image(&containers[0]), image(&containers[1])];
-    // For the specs that change a volume's class.
-    let arguments = containers[0]["args"].as_array_mut().unwrap();
-    arguments.push("--enable-controller-modify-volume=true".into());
-    arguments.push(format!("--accepted-mutable-parameter-names={FASTER_PARAMETER}").into());
-    let mut all = images::make(folder);
-    all.extend(setting::images_of_the_suite(folder));
-    all.push(images::make_with_tools(folder, program, &TOOLS, &driver));
-    all.push(images::make_with_busybox(folder, Some("csi-node-driver-registrar"), &[&registrar]));
-    if options.sidecars {
-        let (more, beside) = setting::sidecars(folder);
-        all.extend(more);
-        containers.extend(beside);
-        values["config"]["roles"] = json!({"liveness": {}});
-    }
-    values["image"] = images::daemon();
+pub(super) fn plan(folder: &Path, program: &Path) -> Plan {
+    let values = given_values();
+    let image = |index: usize| values["driver"]["containers"][index]["image"].as_str().unwrap();
+    let mut images = images::make(folder);
+    images.push(images::make_with_tools(folder, program, &TOOLS, image(0)));
+    images.push(images::make_with_busybox(folder, Some("csi-node-driver-registrar"), &[image(1)]));
     Plan {
         has_snapshots: true,
         has_attach_detach: true,
         nodes: 1,
-        images: all,
+        images,
         name: NAME,
         // As its own project has it.
         driver: json!({
             "volumeLifecycleModes": ["Persistent", "Ephemeral"], "podInfoOnMount": true, "fsGroupPolicy": "File"}),
         profile: None,
-        values: Some(values),
+        values: None,
     }
+}
+
+/// The values of the chart, with the daemon or with the Go sidecars.
+pub(super) fn values(has_sidecars: bool) -> Value {
+    let mut values = given_values();
+    let containers = values["driver"]["containers"].as_array_mut().unwrap();
+    // For the specs that change a volume's class.
+    let arguments = containers[0]["args"].as_array_mut().unwrap();
+    arguments.push("--enable-controller-modify-volume=true".into());
+    arguments.push(format!("--accepted-mutable-parameter-names={FASTER_PARAMETER}").into());
+    if has_sidecars {
+        containers.extend(setting::sidecars());
+        values["config"]["roles"] = json!({"liveness": {}});
+    }
+    values["image"] = images::daemon();
+    values
+}
+
+/// Those of the example, which its users apply.
+fn given_values() -> Value {
+    serde_yaml::from_str(include_str!("../../deploy/csi-driver-host-path/values.yaml")).unwrap()
 }
 
 /// No volume and no snapshot at the driver, no mount and no device on the node.

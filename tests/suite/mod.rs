@@ -2,16 +2,17 @@
 //!
 //! ```text
 //! ginkgo ── e2e.test, several processes ── claims, pods, snapshots ──> API server, three nodes in two zones
-//!    └── report.json ──> report.md          the chart: our daemon, or with --sidecars the Go sidecars, beside the demo driver
+//!    └── report.json ──> report.md          the chart: our daemon, with --sidecars the Go sidecars, or both in turn, beside the demo driver
 //! ```
 //!
 //! - `options` is what the caller wants: which specs, with which controllers.
 //! - `setting` describes the driver to the suite, and the cluster to the lab; `host_path` does so for csi-driver-host-path, if the caller
 //!   has it.
+//! - `turns` kills the daemon while specs run, and puts the Go sidecars in its place, and back.
 //! - `report` counts what the suite says: which specs apply, pass and fail, and why the others are not run.
 //!
 //! Report and result are in `kubernetes-suite` of the target folder. When the specs are over, nothing may be left at the driver, and no
-//! mount and no device on a node. The records are judged if the controllers are ours, and shown if they are the Go sidecars.
+//! mount and no device on a node. The records are judged if the controllers are ours, and shown if some are the Go sidecars.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::time::Instant;
 
 use crate::node::lab::Lab;
 use crate::programs;
-use options::Options;
+use options::{Controllers, Options};
 use report::Report;
 use setting::Driver;
 
@@ -28,6 +29,7 @@ mod host_path;
 mod options;
 mod report;
 mod setting;
+mod turns;
 
 #[tokio::test]
 async fn every_spec_of_kubernetes_own_suite_that_applies_passes() {
@@ -43,14 +45,21 @@ async fn every_spec_of_kubernetes_own_suite_that_applies_passes() {
     let mut lab = Lab::start_as(|folder| driver.plan(folder, &options)).await;
     setting::complete(&lab, &driver, &options).await;
     let begun = Instant::now();
-    let mut report = ginkgo(&lab, &driver, &options, &results, false);
-    if driver.waits_for_pods() && options.focus.as_ref().is_none_or(|focus| setting::AT_ONCE.contains(focus.as_str())) {
-        report = report.and(ginkgo(&lab, &driver, &options, &results, true));
-    }
+    let specs = async {
+        let mut report = ginkgo(&lab, &driver, &options, &results, false).await;
+        if driver.waits_for_pods()
+            && options.focus.as_ref().is_none_or(|focus| setting::AT_ONCE.contains(focus.as_str()))
+        {
+            report = report.and(ginkgo(&lab, &driver, &options, &results, true).await);
+        }
+        report
+    };
+    let report =
+        if options.controllers == Controllers::Turns { turns::during(&lab, &driver, specs).await } else { specs.await };
     let mut told = format!("{}\nThat took {} s.\n", report.text(), begun.elapsed().as_secs());
-    if options.sidecars {
+    if options.controllers != Controllers::Daemon {
         let broken = lab.broken_rules_of_others();
-        let _ = writeln!(told, "\nThe sidecars' records break {} rules:\n{}", broken.len(), broken.join("\n"));
+        let _ = writeln!(told, "\nThe records break {} rules:\n{}", broken.len(), broken.join("\n"));
     }
     std::fs::write(results.join("report.md"), &told).unwrap();
     println!("{told}");
@@ -66,7 +75,7 @@ fn results() -> PathBuf {
 }
 
 /// Runs the specs whose classes may wait for a pod, or those whose class binds at once.
-fn ginkgo(lab: &Lab, driver: &Driver, options: &Options, results: &Path, at_once: bool) -> Report {
+async fn ginkgo(lab: &Lab, driver: &Driver, options: &Options, results: &Path, at_once: bool) -> Report {
     let name = if at_once { "at-once" } else { "report" };
     let description = results.join(format!("{name}-driver.json"));
     std::fs::write(&description, driver.description(at_once).to_string()).unwrap();
@@ -91,7 +100,7 @@ fn ginkgo(lab: &Lab, driver: &Driver, options: &Options, results: &Path, at_once
     command.arg(format!("--kubeconfig={}", lab.cluster.admin_kubeconfig().display()));
     command.arg(format!("--kubectl-path={}", programs::find("kubectl").display()));
     command.arg(format!("--storage.testdriver={}", description.display()));
-    let succeeded = command.status().unwrap().success();
+    let succeeded = tokio::process::Command::from(command).status().await.unwrap().success();
     let text = std::fs::read_to_string(results.join(format!("{name}.json"))).expect("ginkgo's report");
     let report = Report::of(&serde_json::from_str(&text).unwrap(), setting::LEFT_OUT);
     assert!(succeeded || report.failed() > 0, "ginkgo failed, and no spec did");

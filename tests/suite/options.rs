@@ -6,6 +6,17 @@ const ALL: &str = "!Disruptive && !/^Feature:(Windows|SELinux|snapshotmetadata)/
 /// What every driver is expected to pass, and that takes no minutes.
 const FAST: &str = "!/^Feature:/ && !Slow && !Serial && !Disruptive";
 
+/// What plays the controller's part beside the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Controllers {
+    /// The daemon.
+    Daemon,
+    /// The Go sidecars.
+    Sidecars,
+    /// Both in turn, and the daemon is killed in its turns.
+    Turns,
+}
+
 /// Which specs are run, and with which controllers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
@@ -15,14 +26,14 @@ pub(super) struct Options {
     pub(super) focus: Option<String>,
     /// How many specs are run at once. Those that want to be alone are alone.
     pub(super) processes: usize,
-    /// The Go sidecars in place of the daemon's roles.
-    pub(super) sidecars: bool,
+    /// What is tried.
+    pub(super) controllers: Controllers,
 }
 
 impl Options {
     /// From the arguments of `just kubernetes-suite`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut options = Self { labels: ALL.to_owned(), focus: None, processes: 5, sidecars: false };
+        let mut options = Self { labels: ALL.to_owned(), focus: None, processes: 5, controllers: Controllers::Daemon };
         let mut words = text.split_whitespace().peekable();
         while let Some(option) = words.next() {
             // A name of a spec has blanks.
@@ -33,16 +44,19 @@ impl Options {
             let value = value.join(" ");
             match option {
                 "--fast" if value.is_empty() => FAST.clone_into(&mut options.labels),
-                "--sidecars" if value.is_empty() => options.sidecars = true,
+                "--sidecars" if value.is_empty() => options.controllers = Controllers::Sidecars,
+                "--turns" if value.is_empty() => options.controllers = Controllers::Turns,
                 "--labels" if !value.is_empty() => options.labels = value,
                 "--focus" if !value.is_empty() => options.focus = Some(value),
                 "--processes" => {
                     options.processes = value.parse().map_err(|_| format!("--processes {value}: it is a number"))?;
                 }
                 "--labels" | "--focus" => return Err(format!("{option} needs a value")),
-                "--fast" | "--sidecars" => return Err(format!("{option} takes no value, and {value:?} is one")),
+                "--fast" | "--sidecars" | "--turns" => {
+                    return Err(format!("{option} takes no value, and {value:?} is one"));
+                }
                 _ => {
-                    let known = "--fast, --labels FILTER, --focus REGEX, --processes NUMBER, --sidecars";
+                    let known = "--fast, --labels FILTER, --focus REGEX, --processes NUMBER, --sidecars, --turns";
                     return Err(format!("{option} is not one of {known}"));
                 }
             }
@@ -58,7 +72,7 @@ mod tests {
     #[test]
     fn nothing_is_everything_with_our_daemon() {
         let options = Options::parse("").unwrap();
-        assert_eq!((options.labels.as_str(), options.focus, options.sidecars), (ALL, None, false));
+        assert_eq!((options.labels.as_str(), options.focus, options.controllers), (ALL, None, Controllers::Daemon));
     }
 
     #[test]
@@ -68,9 +82,10 @@ mod tests {
             labels: FAST.to_owned(),
             focus: Some("should store data".to_owned()),
             processes: 2,
-            sidecars: true,
+            controllers: Controllers::Sidecars,
         };
         assert_eq!(options, wanted);
+        assert_eq!(Options::parse("--turns").unwrap().controllers, Controllers::Turns);
         assert_eq!(Options::parse("--labels Slow && !Serial").unwrap().labels, "Slow && !Serial");
     }
 
@@ -79,7 +94,7 @@ mod tests {
         for (text, told) in [
             (
                 "--foucs x",
-                "--foucs is not one of --fast, --labels FILTER, --focus REGEX, --processes NUMBER, --sidecars",
+                "--foucs is not one of --fast, --labels FILTER, --focus REGEX, --processes NUMBER, --sidecars, --turns",
             ),
             ("--focus", "--focus needs a value"),
             ("--fast x y", "--fast takes no value, and \"x y\" is one"),

@@ -10,7 +10,7 @@ use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use serde_json::{Value, json};
 
 use super::host_path;
-use super::options::Options;
+use super::options::{Controllers, Options};
 use crate::node::images;
 use crate::node::lab::{CLASS, Lab, NAME, NAMESPACE, Plan, values_of_the_chart};
 use crate::programs;
@@ -68,6 +68,9 @@ const SIDECARS: [(&str, &[&str]); 4] = [
     ("csi-resizer", &[]),
     ("csi-snapshotter", &["--extra-create-metadata"]),
 ];
+
+/// The Deployment of the controller, and its service account.
+pub(super) const ACCOUNT: &str = "demo-csi-control-plane";
 
 /// The driver that the specs are for.
 pub(super) enum Driver {
@@ -136,9 +139,23 @@ impl Driver {
 
     /// The cluster. `folder` is for images.
     pub(super) fn plan(&self, folder: &Path, options: &Options) -> Plan {
+        let mut plan = match self {
+            Self::Demo => plan(folder),
+            Self::HostPath(program) => host_path::plan(folder, program),
+        };
+        plan.images.extend(images_of_the_suite(folder));
+        if options.controllers != Controllers::Daemon {
+            plan.images.extend(images_of_sidecars(folder));
+        }
+        plan.values = Some(self.values(options.controllers == Controllers::Sidecars));
+        plan
+    }
+
+    /// The values of the chart, with the daemon or with the Go sidecars.
+    pub(super) fn values(&self, has_sidecars: bool) -> Value {
         match self {
-            Self::Demo => plan(folder, options),
-            Self::HostPath(program) => host_path::plan(folder, options, program),
+            Self::Demo => values(has_sidecars),
+            Self::HostPath(_) => host_path::values(has_sidecars),
         }
     }
 
@@ -152,31 +169,31 @@ impl Driver {
 }
 
 /// The cluster of the demo driver: three nodes in two zones.
-fn plan(folder: &Path, options: &Options) -> Plan {
-    let mut all = images::make(folder);
-    all.extend(images_of_the_suite(folder));
-    let mut beside = Vec::new();
-    let mut roles = json!({
-        "attacher": {}, "resizer": {}, "reconciler": {}, "snapshotter": {}, "liveness": {},
-        "provisioner": {"capacity": {"enabled": true, "immediateBinding": true}},
-    });
-    if options.sidecars {
-        let (images, containers) = sidecars(folder);
-        all.extend(images);
-        beside = containers;
-        roles = json!({"liveness": {}});
-    }
+fn plan(folder: &Path) -> Plan {
     Plan {
         has_snapshots: true,
         has_attach_detach: true,
         nodes: ZONES.len(),
-        images: all,
+        images: images::make(folder),
         name: NAME,
         driver: json!({
             "attachRequired": true, "podInfoOnMount": false, "fsGroupPolicy": "File", "storageCapacity": true}),
         profile: Some(profile()),
-        values: Some(values_of_the_chart(&roles, &beside)),
+        values: None,
     }
+}
+
+fn values(has_sidecars: bool) -> Value {
+    let (roles, beside) = if has_sidecars {
+        (json!({"liveness": {}}), sidecars())
+    } else {
+        let roles = json!({
+            "attacher": {}, "resizer": {}, "reconciler": {}, "snapshotter": {}, "liveness": {},
+            "provisioner": {"capacity": {"enabled": true, "immediateBinding": true}},
+        });
+        (roles, Vec::new())
+    };
+    values_of_the_chart(&roles, &beside)
 }
 
 /// The driver's profile: its volumes are in a zone, and on each of its nodes.
@@ -189,13 +206,18 @@ fn profile() -> Value {
     json!({"services": services, "nodes": nodes, "segments": [zone("a"), zone("b")]})
 }
 
-/// The Go sidecars: their images, and their containers in the controller's pod.
-pub(super) fn sidecars(folder: &Path) -> (Vec<PathBuf>, Vec<Value>) {
-    let both = SIDECARS.iter().map(|(name, arguments)| {
-        let image = format!("csi-control-plane.invalid/{name}:1");
-        (images::make_with_busybox(folder, Some(name), &[&image]), sidecar(name, &image, arguments))
-    });
-    both.unzip()
+/// The containers of the Go sidecars in the controller's pod.
+pub(super) fn sidecars() -> Vec<Value> {
+    SIDECARS.iter().map(|(name, arguments)| sidecar(name, &image_of(name), arguments)).collect()
+}
+
+fn images_of_sidecars(folder: &Path) -> Vec<PathBuf> {
+    let make = |(name, _): &(&str, _)| images::make_with_busybox(folder, Some(name), &[&image_of(name)]);
+    SIDECARS.iter().map(make).collect()
+}
+
+fn image_of(sidecar: &str) -> String {
+    format!("csi-control-plane.invalid/{sidecar}:1")
 }
 
 /// A container of the controller's pod.
@@ -215,7 +237,7 @@ fn sidecar(name: &str, image: &str, arguments: &[&str]) -> Value {
 }
 
 /// The images that the suite's pods name: a shell and its tools, and its own program for everything else.
-pub(super) fn images_of_the_suite(folder: &Path) -> Vec<PathBuf> {
+fn images_of_the_suite(folder: &Path) -> Vec<PathBuf> {
     let told = Command::new(programs::find("e2e.test")).arg("--list-images").output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     let of = |names: &[&str]| -> Vec<&str> {
@@ -241,16 +263,17 @@ pub(super) async fn complete(lab: &Lab, driver: &Driver, options: &Options) {
     let parameters = json!({FASTER_PARAMETER: "2000"});
     let class = json!({"metadata": {"name": FASTER}, "driverName": driver.name(), "parameters": parameters});
     lab.create::<VolumeAttributesClass>(None, &class).await;
-    if options.sidecars {
+    if options.controllers != Controllers::Daemon {
         // Their rights are none of our claims.
-        let account = "demo-csi-control-plane";
         let binding = json!({
             "metadata": {"name": "sidecars"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]});
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}]});
         lab.create::<ClusterRoleBinding>(None, &binding).await;
+    }
+    if options.controllers == Controllers::Sidecars {
         // csi-snapshotter does without groups until its end if it may not list them at its start.
-        let deployment = format!("deployment/{account}");
+        let deployment = format!("deployment/{ACCOUNT}");
         for step in [&["restart"][..], &["status", "--timeout=2m"]] {
             lab.kubectl(&[&["--namespace", NAMESPACE, "rollout"], step, &[&deployment]].concat()).unwrap();
         }
