@@ -152,7 +152,8 @@ impl Machine {
         write(&format!("kubelet-{}.json", self.number), &self.kubelet_config().to_string());
     }
 
-    /// It evicts nothing, whatever this machine has left.
+    /// It evicts nothing, whatever this machine has left. A container that is killed again and again is back soon: by itself a kubelet would let
+    /// it rest for minutes, and pods with it.
     fn kubelet_config(&self) -> Value {
         json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -169,6 +170,7 @@ impl Machine {
             "volumePluginDir": "/var/lib/kubelet/flexvolume",
             "volumeStatsAggPeriod": "2s",
             "nodeStatusUpdateFrequency": "2s",
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "10s"},
             "oomScoreAdj": 0,
             "healthzPort": 0,
             "resolvConf": "",
