@@ -84,8 +84,7 @@ async fn theirs(world: &World) -> [Scraped; 4] {
     world.driver().inject(Fault::on(Method::CreateSnapshot, no_luck()).once());
     let cut = world.cut_anew("cut").await;
     world.ready(&cut).await;
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
 
     let driver = world.driver_name();
     let scraped = [

@@ -224,8 +224,7 @@ async fn come_to(
     for (name, ..) in claims {
         let claim = world.name(name);
         let volume = world.bound(&claim).await.name_any();
-        world.delete_claim(&claim).await;
-        world.claim_gone(&claim).await;
+        world.delete_claim_and_wait(&claim).await;
         if *name == "rich" {
             let delete = json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } });
             world.merge_patch::<PersistentVolume>(&volume, delete).await;
@@ -405,8 +404,7 @@ async fn a_claim_that_the_daemon_has_begun_is_finished_by_csi_provisioner_and_it
     theirs.stop().await;
 
     // Our journal is unknown to the other: the entry stays until we are back, and holds nothing up.
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     assert!(world.is_recorded(&claim).await);
     let creates = world.driver().creates_of(&volume).len();
     let _daemon = ours(&world).await;

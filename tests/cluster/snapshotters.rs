@@ -67,8 +67,7 @@ async fn a_snapshot_that_one_has_begun_is_finished_by_the_other_with_the_same_re
     led_by(&world, false).await;
     world.cut_gone(&second).await;
     assert_asked_alike(&world, &second);
-    world.delete_snapshot(&first).await;
-    world.cut_gone(&first).await;
+    world.delete_snapshot_and_wait(&first).await;
     theirs.stop().await;
     world.assert_no_snapshot_left().await;
 }

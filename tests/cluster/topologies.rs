@@ -60,8 +60,7 @@ async fn requested(world: &World, classes: &[String; 2], node: &str) -> BTreeMap
         let asked = request.accessibility_requirements.unwrap();
         let segments = |terms: &[Topology]| terms.iter().map(|it| json!(it.segments)).collect();
         requested.insert(short, [segments(&asked.requisite), segments(&asked.preferred)]);
-        world.delete_claim(&claim).await;
-        world.claim_gone(&claim).await;
+        world.delete_claim_and_wait(&claim).await;
     }
     requested
 }

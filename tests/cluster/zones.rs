@@ -132,8 +132,7 @@ async fn a_stateful_set_spreads_over_the_zones_that_have_room_and_the_one_withou
         let claim = format!("data-{pod}");
         // The set's controller needs a kubelet to end what it deletes.
         let _ = world.namespaced::<Pod>().delete(pod, &kube::api::DeleteParams::default().grace_period(0)).await;
-        world.delete_claim(&claim).await;
-        world.claim_gone(&claim).await;
+        world.delete_claim_and_wait(&claim).await;
     }
     until_told(&world, &class, ["1Gi", "1Gi", "1Gi"]).await;
     world.assert_nothing_leaked().await;

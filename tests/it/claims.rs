@@ -39,8 +39,7 @@ async fn a_volume_that_its_class_retains_is_kept_until_somebody_deletes_it_by_ha
     let class = world.class("class", json!({ "reclaimPolicy": "Retain" })).await;
     let claim = world.claim("claim", &class, json!({})).await;
     let name = world.provisioned(&claim).await.name_any();
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     world.until(&name, "released", |it: &PersistentVolume| phase(it) == "Released").await;
     world.all::<PersistentVolume>().delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
     world.gone::<PersistentVolume>(&name).await;
@@ -66,8 +65,7 @@ async fn a_released_volume_whose_policy_is_changed_to_delete_goes() {
 #[tokio::test]
 async fn a_clone_is_made_of_its_source_which_is_held_until_then() {
     let (world, _daemon) = World::with_provisioner(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let source = world.claim("source", &class, json!({})).await;
+    let (class, source) = world.claim_anew("source").await;
     let (_, handle) = handle_of(&world.provisioned(&source).await).unwrap();
     let of = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": source } } });
     let clone = world.claim("clone", &class, of).await;
@@ -77,10 +75,8 @@ async fn a_clone_is_made_of_its_source_which_is_held_until_then() {
     let held = |it: &PersistentVolumeClaim| it.finalizers().iter().any(|it| it == names::FINALIZER_CLONING);
     world.claim_until(&source, "let go of", |it| !held(it)).await;
     // The source goes before its clone.
-    world.delete_claim(&source).await;
-    world.claim_gone(&source).await;
-    world.delete_claim(&clone).await;
-    world.claim_gone(&clone).await;
+    world.delete_claim_and_wait(&source).await;
+    world.delete_claim_and_wait(&clone).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;
     world.assert_nothing_leaked().await;
 }
@@ -90,8 +86,7 @@ async fn a_snapshot_is_restored_and_held_until_then() {
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
     let _daemon = world.provisioner(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let source = world.claim("source", &class, json!({})).await;
+    let (class, source) = world.claim_anew("source").await;
     world.provisioned(&source).await;
     let snapshot = world.snapshot("snapshot", &source).await;
     let of = json!({ "spec": { "dataSource": {
@@ -115,8 +110,7 @@ async fn a_waiting_claim_gets_its_volume_where_its_pod_goes_and_the_pod_gets_its
     let world = World::supplied(zoned([pool("z1", 10), pool("z2", 10)])).await;
     let _daemon = world.provisioner(json!({})).await;
     let (_first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     let pod = world.pod("pod", &[&claim], Some(&second)).await;
     let volume = world.provisioned(&claim).await;
     assert_eq!(world.scheduled(&pod).await, second);

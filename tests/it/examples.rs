@@ -182,8 +182,7 @@ async fn replicas_one_leads_and_another_one_goes_on_when_it_stops() {
         world.ground().start(&world.name("second"), &config).await,
         world.ground().start(&world.name("third"), &config).await,
     ];
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("one", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("one").await;
     world.bound(&claim).await;
     first.stop().await.unwrap();
     let claim = world.claim("two", &class, json!({})).await;
@@ -198,8 +197,7 @@ async fn node_plugin_the_controller_works_and_the_sidecar_takes_its_configuratio
     let world = World::supplied(|_| {}).await;
     let config = configuration(&world, "examples/node-plugin/values.yaml").to_string();
     let _daemon = world.ground().start(&world.name("daemon"), &config).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     world.bound(&claim).await;
 
     let manifests = objects(&world, "examples/node-plugin/manifests.yaml");

@@ -33,8 +33,7 @@ async fn a_claim_leads_to_its_volume_attachments_snapshots_and_deletion() {
     let world = World::snapshotting(|_| {}).await;
     let snapshotter = json!({"readyCheck": {"initial": "50ms", "max": "200ms"}, "resync": "0s"});
     let daemon = world.daemon(json!({"roles": {"provisioner": short_times(), "snapshotter": snapshotter}})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     let (other, node) = (world.claim("other", &class, json!({})).await, world.node("node").await);
     let volume = world.provisioned(&claim).await;
     let (name, handle) = (volume.name_any(), volume.spec.unwrap().csi.unwrap().volume_handle);

@@ -201,7 +201,6 @@ async fn what_only_a_populator_knows_in_another_namespace_is_left_to_it_once_tha
     assert_eq!((phase(&waiting), world.is_recorded(&claim).await), ("Pending", false));
     let name = world.volume_name(&claim).await;
     assert_eq!(world.driver().creates_of(&name).len(), 0, "whoever fills it makes it, too");
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     world.assert_nothing_leaked().await;
 }

@@ -71,8 +71,7 @@ async fn r45_r55_a_volume_has_the_drivers_size_exactly_or_the_requested_and_a_sm
 #[tokio::test]
 async fn r59_s0_a_stranger_under_the_name_of_the_volume_is_named_and_never_taken_for_it() {
     let world = World::supplied(|_| {}).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     let name = format!("vol-{}", world.claim_uid(&claim).await);
     let stranger = |handle: &str| {
         json!({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
@@ -113,8 +112,7 @@ async fn r59_s0_a_stranger_under_the_name_of_the_volume_is_named_and_never_taken
 #[tokio::test]
 async fn r59_s0_a_volume_object_that_is_there_ends_the_work_whatever_its_prefix() {
     let world = World::supplied(|_| {}).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     let (uid, short) = (world.claim_uid(&claim).await, world.name("claim"));
     let name = format!("vol-{}", uid.replace('-', "").get(..12).unwrap());
     world.driver().seed(["already"]);

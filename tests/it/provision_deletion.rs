@@ -31,8 +31,7 @@ async fn r48_s0_a_volume_is_deleted_as_soon_as_it_is_detached_and_waiting_is_no_
     let world = World::two_zones().await;
     let daemon = world.supplier(slow()).await;
     let node = world.node_in("n1", "z1").await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.waiting_claim_anew("claim").await;
     let pod = world.pod("pod", &[&claim], Some(&node)).await;
     let volume = world.supplied_with(&claim).await;
     let ((_, handle), uid) = (handle_of(&volume).unwrap(), volume.uid().unwrap());

@@ -162,8 +162,7 @@ async fn a_claim_that_is_deleted_during_the_call_is_gone_at_once_and_its_volume_
             world.driver().inject(create(Action::Hold).once());
             let claim = world.claim(&format!("claim-{is_killed}"), &class, json!({})).await;
             world.asked(&claim, 1).await;
-            world.delete_claim(&claim).await;
-            world.claim_gone(&claim).await;
+            world.delete_claim_and_wait(&claim).await;
             if is_killed {
                 break;
             }
@@ -361,8 +360,7 @@ async fn an_entry_whose_volume_another_object_names_ends_and_the_volume_stays() 
     // A user finds the volume in the storage and rescues it, and the claim is deleted.
     let handle = world.driver().state().volumes().keys().next().unwrap().clone();
     let rescue = world.rescue("manual", &handle, json!({ "storageClassName": class })).await;
-    world.delete_claim(&begun).await;
-    world.claim_gone(&begun).await;
+    world.delete_claim_and_wait(&begun).await;
     world.driver().clear_faults();
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.journal_is_empty().await;

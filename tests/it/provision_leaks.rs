@@ -23,8 +23,7 @@ async fn s0_a_claim_that_loses_its_node_in_background_and_is_deleted_leaves_noth
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({})).await;
     let node = world.node_in("n1", "z1").await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.driver().inject(unanswered());
     world.select(&claim, Some(&node)).await;
     let before = world.asked(&claim, 1).await.len();
@@ -50,8 +49,7 @@ async fn s0_a_claim_that_somebody_binds_elsewhere_in_background_and_is_deleted_l
 #[tokio::test]
 async fn s0_a_clone_whose_source_is_deleted_midway_and_that_is_deleted_then_leaves_nothing() {
     let (world, _daemon) = World::with_supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let source = world.claim("source", &class, json!({})).await;
+    let (class, source) = world.claim_anew("source").await;
     world.supplied_with(&source).await;
     world.driver().inject(unanswered());
     let clone = world.claim_from("clone", &class, "PersistentVolumeClaim", &source).await;
@@ -86,8 +84,7 @@ async fn a_claim_that_is_deleted_in_background_is_gone_at_once_and_its_volume_af
     world.delete_claim(&first).await;
     world.assert_all_gone(&[&first]).await;
     let (_, claim) = world.unanswered_claim(json!({})).await;
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     assert_eq!(world.driver().state().volumes().len(), 1, "the driver has not answered yet");
     assert!(world.is_recorded(&claim).await);
     world.driver().clear_faults();
@@ -197,8 +194,7 @@ async fn r9_r7_a_retry_asks_the_same_although_the_node_is_gone() {
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({})).await;
     let (node, other) = (world.node_in("n1", "z2").await, world.node_in("n2", "z1").await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.driver().inject(unanswered());
     world.select(&claim, Some(&node)).await;
     let before = world.asked(&claim, 1).await.len();
@@ -222,8 +218,7 @@ async fn r9_s0_a_successor_asks_again_for_the_same_place_although_the_node_is_go
     for (node, zone) in [("n1", "z1"), ("n2", "z2"), ("n3", "z3")] {
         world.node_in(node, zone).await;
     }
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.driver().inject(unanswered());
     world.select(&claim, Some(&world.name("n2"))).await;
     let before = world.asked(&claim, 1).await.remove(0).create.clone().unwrap();
@@ -283,8 +278,7 @@ async fn r58_a_volume_that_the_daemon_may_not_save_is_told_and_kept_until_it_may
     let world = World::supplied(|_| {}).await;
     let (host, config) = (world.name("daemon"), objects::config_with(supplier(json!({}))));
     let daemon = world.daemon(supplier(json!({}))).await;
-    let class = world.class("class", json!({})).await;
-    let before = world.claim("before", &class, json!({})).await;
+    let (class, before) = world.claim_anew("before").await;
     world.supplied_with(&before).await;
     world.ground().grant(&host, &rights(&world, &config, Some(("create", "persistentvolumes")))).await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -327,8 +321,7 @@ async fn without_durable_intent_there_is_no_journal_and_the_memory_alone_keeps_t
     let claim = world.claim("claim", &class, json!({})).await;
     world.asked(&claim, 2).await;
     assert_eq!(world.segments().await, []);
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     world.driver().clear_faults();
     world.assert_all_gone(&[&claim]).await;
 
@@ -402,8 +395,7 @@ async fn a_successor_resumes_what_the_daemon_before_it_had_begun() {
     let (_, claim) = world.asked_claim(create(Action::DoneButHang).once()).await;
     daemon.kill();
     assert!(world.is_recorded(&claim).await);
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     let _daemon = world.supplier(json!({})).await;
     world.assert_all_gone(&[&claim]).await;
     world.forgotten(&claim).await;

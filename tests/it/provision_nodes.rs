@@ -206,8 +206,7 @@ async fn a_claim_goes_where_there_is_room_and_waits_until_there_is_some() {
 async fn a_claim_that_waits_for_a_pod_is_provisioned_by_the_daemon_of_the_pods_node() {
     let (world, [first, second]) = Local::each(["n1", "n2"]).await;
     let _daemons = (first.daemon(&world, json!({})).await, second.daemon(&world, json!({})).await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     let pod = world.pod("pod", &[&claim], Some(&second.node)).await;
     world.on_node(&claim, &second).await;
     assert_eq!(world.scheduled(&pod).await, second.node);
@@ -291,8 +290,7 @@ async fn a_driver_that_fails_on_one_node_does_not_hold_up_the_others() {
     let (world, [broken, sound]) = Local::each(["broken", "sound"]).await;
     let _daemons = (broken.daemon(&world, json!({})).await, sound.daemon(&world, json!({})).await);
     broken.driver.inject(Fault::on(Method::CreateVolume, Action::fail(Code::Internal, "no luck")));
-    let class = world.waiting_class("class", json!({})).await;
-    let stuck = world.claim("stuck", &class, json!({})).await;
+    let (class, stuck) = world.waiting_claim_anew("stuck").await;
     world.select(&stuck, Some(&broken.node)).await;
     world.claim_told(&stuck, "ProvisioningFailed", "no luck").await;
     let claim = world.claim("claim", &class, json!({})).await;
@@ -309,8 +307,7 @@ async fn what_is_in_background_is_counted_by_the_daemon_whose_it_is_alone() {
     let patient = json!({ "nodeDeployment": { "baseDelay": "100h", "maxDelay": "1000h" } });
     let daemon = home.daemon(&world, patient.clone()).await;
     home.driver.inject(unanswered());
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     world.select(&claim, Some(&home.node)).await;
     let background = |metrics: &str| figure(metrics, "csi_control_plane_claims_in_background", &[world.driver_name()]);
     world.metrics_until(&daemon, "it counts its own", |metrics| background(metrics) == Some(1.0)).await;
@@ -352,8 +349,7 @@ async fn an_entry_of_another_node_stays_until_that_nodes_driver_was_asked() {
     world.on_node(&source, &first).await;
     first.driver_until("the clone is asked for", |it| !it.creates_of(&name).is_empty()).await;
     daemons.0.kill();
-    world.delete_claim(&clone).await;
-    world.claim_gone(&clone).await;
+    world.delete_claim_and_wait(&clone).await;
     // The other daemon has seen that as well when it has made a volume for a claim that came later.
     let later = world.claim("later", &class, json!({})).await;
     world.select(&later, Some(&second.node)).await;
@@ -405,8 +401,7 @@ async fn claims_that_others_have_taken_or_that_are_gone_are_forgotten() {
     for daemon in &daemons {
         world.shows(daemon, "nothing but the claim that nobody has room for", only_that).await;
     }
-    world.delete_claim(&huge).await;
-    world.claim_gone(&huge).await;
+    world.delete_claim_and_wait(&huge).await;
     for daemon in &daemons {
         world.shows(daemon, "no claim at all", |status| remembered(status) == Some(BTreeMap::new())).await;
     }

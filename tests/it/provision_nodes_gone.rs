@@ -55,8 +55,7 @@ async fn r38_a_claim_of_a_node_that_is_gone_is_taken_over_and_one_of_a_node_that
         let daemon = lost.daemon(&world, json!({})).await;
         // It owns the claim, and its driver has begun the volume; how far is not known.
         lost.driver.inject(unanswered());
-        let class = world.class("class", json!({})).await;
-        let claim = world.claim("claim", &class, json!({})).await;
+        let (_, claim) = world.claim_anew("claim").await;
         lost.driver_until("the volume is asked for", |it| !it.calls_of(Method::CreateVolume).is_empty()).await;
         daemon.kill();
         if is_gone {
@@ -118,8 +117,7 @@ async fn what_a_node_that_is_gone_had_begun_is_reported_and_finished_once_the_no
         world.select(&claim, Some(&lost.node)).await;
         lost.begins_and_dies(&world, section.clone()).await;
         let volume = format!("pvc-{}", world.claim_uid(&claim).await);
-        world.delete_claim(&claim).await;
-        world.claim_gone(&claim).await;
+        world.delete_claim_and_wait(&claim).await;
         assert!(world.is_recorded(&claim).await);
         world.lose(&lost).await;
         let (mut told, _log) = crate::logs::count(LEFT_BEHIND);
@@ -141,8 +139,7 @@ async fn what_a_node_that_is_gone_had_begun_is_reported_and_finished_once_the_no
 #[tokio::test]
 async fn the_segments_of_a_node_that_is_gone_go_where_each_request_has_its_volume() {
     let (world, [lost, other]) = Local::each(["lost", "other"]).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     world.select(&claim, Some(&lost.node)).await;
     // The entry stays behind, as when the node goes before it is removed.
     lost.driver.inject(create(Action::Hold));
@@ -166,8 +163,7 @@ async fn the_segments_of_a_node_that_is_gone_go_where_each_request_has_its_volum
 #[tokio::test]
 async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not_take_its_place() {
     let (world, [first, other]) = Local::each(["first", "other"]).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     world.select(&claim, Some(&first.node)).await;
     first.driver.inject(create(Action::Hold).once());
     let slow = first.daemon(&world, json!({})).await;
@@ -196,8 +192,7 @@ async fn what_is_made_for_a_claim_that_has_another_nodes_volume_by_then_does_not
 async fn a_claim_of_a_node_that_is_gone_is_nobodys_where_immediate_binding_is_off() {
     let (world, [lost, other]) = Local::each(["lost", "other"]).await;
     let section = json!({ "nodeDeployment": { "immediateBinding": false } });
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     world.select(&claim, Some(&lost.node)).await;
     lost.begins_and_dies(&world, section.clone()).await;
     world.lose(&lost).await;
@@ -216,8 +211,7 @@ async fn what_a_lost_nodes_driver_was_asked_is_asked_of_no_other() {
     let (world, [lost, other]) = Local::each(["lost", "other"]).await;
     // It makes the volume and does not say which: from then on no error is its last word.
     lost.driver.inject(create(Action::Lie(Lie::NoVolume)));
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     let daemon = lost.daemon(&world, json!({})).await;
     let uid = world.claim_uid(&claim).await;
     let is_known = |entry: Option<&Value>| entry.is_some_and(|it| it["noErrorIsFinal"] == true);
@@ -234,8 +228,7 @@ async fn a_node_that_was_taken_for_gone_and_lives_deletes_what_it_has_made_for_a
     // Also what its daemon had begun before it was started again.
     for is_resumed in [false, true] {
         let (world, [lost, other]) = Local::each(["lost", "other"]).await;
-        let class = world.class("class", json!({})).await;
-        let claim = world.claim("claim", &class, json!({})).await;
+        let (class, claim) = world.claim_anew("claim").await;
         world.select(&claim, Some(&lost.node)).await;
         if is_resumed {
             lost.begins_and_dies(&world, json!({})).await;
@@ -276,8 +269,7 @@ async fn what_was_made_for_a_claim_that_then_came_and_went_on_another_node_is_de
     // The claim is there for as long as its daemon is away, or is gone.
     for is_bound in [true, false] {
         let (world, [first, other]) = Local::each(["first", "other"]).await;
-        let class = world.class("class", json!({})).await;
-        let claim = world.claim("claim", &class, json!({})).await;
+        let (_, claim) = world.claim_anew("claim").await;
         world.select(&claim, Some(&first.node)).await;
         first.begins_and_dies(&world, json!({})).await;
         first.driver.clear_faults();
@@ -289,8 +281,7 @@ async fn what_was_made_for_a_claim_that_then_came_and_went_on_another_node_is_de
         if is_bound {
             world.bound(&claim).await;
         } else {
-            world.delete_claim(&claim).await;
-            world.claim_gone(&claim).await;
+            world.delete_claim_and_wait(&claim).await;
         }
         world.all::<PersistentVolume>().delete(&volume.name_any(), &DeleteParams::default()).await.unwrap();
         if is_bound {

@@ -14,8 +14,7 @@ async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_a
     let (world, [home, other]) = Local::each(["home", "other"]).await;
     let strict = json!({ "deletionSecretNamespaces": ["elsewhere"] });
     let (daemon, bystander) = (home.daemon(&world, strict.clone()).await, other.daemon(&world, strict).await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.waiting_claim_anew("claim").await;
     world.select(&claim, Some(&home.node)).await;
     let volume = world.on_node(&claim, &home).await;
     let secret = |name: &str, namespace: &str| {
@@ -42,8 +41,7 @@ async fn what_is_wrong_with_a_volumes_secret_is_told_by_the_daemon_of_its_node_a
 async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() {
     let (world, [home, other]) = Local::each(["home", "other"]).await;
     let (daemon, _other) = (home.daemon(&world, json!({})).await, other.daemon(&world, json!({})).await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.select(&claim, Some(&home.node)).await;
     let volume = world.on_node(&claim, &home).await.name_any();
     let ours = |it: &PersistentVolume| it.finalizers().iter().any(|it| it == names::FINALIZER_PROVISIONER);
@@ -59,8 +57,7 @@ async fn a_volume_that_is_kept_is_let_go_of_even_if_its_node_never_comes_back() 
 async fn a_volume_is_kept_for_whoever_names_it_by_a_key_that_no_driver_has_told() {
     let (world, [home]) = Local::each(["home"]).await;
     let _daemon = home.daemon(&world, json!({})).await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.select(&claim, Some(&home.node)).await;
     let volume = world.on_node(&claim, &home).await;
     let (_, handle) = handle_of(&volume).unwrap();

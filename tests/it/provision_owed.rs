@@ -82,8 +82,7 @@ async fn a_claim_whose_volume_has_gone_to_another_under_its_own_name_ends_when_i
 #[tokio::test]
 async fn a_volume_that_is_stored_under_a_name_of_another_configuration_is_not_made_a_second_time() {
     let world = World::supplied(|_| {}).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     let (uid, name) = (world.claim_uid(&claim).await, world.volume_name(&claim).await);
     world.driver().seed(["already"]);
     // Smaller than the claim requests, so that the PV controller does not bind it.

@@ -323,8 +323,7 @@ async fn what_is_wrong_with_the_secret_of_a_volume_is_no_failure_as_long_as_that
     let world = World::two_zones().await;
     let daemon = world.supplier(json!({"deletionSecretNamespaces": ["elsewhere"]})).await;
     let node = world.node_in("n1", "z1").await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.waiting_claim_anew("claim").await;
     let pod = world.pod("pod", &[&claim], Some(&node)).await;
     let volume = world.supplied_with(&claim).await;
     let ((_, handle), name, uid) = (handle_of(&volume).unwrap(), volume.name_any(), volume.uid().unwrap());

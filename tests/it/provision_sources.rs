@@ -23,8 +23,7 @@ pub(crate) const SNAPSHOT: &str = "VolumeSnapshot";
 pub(crate) async fn with_source() -> (World, String, String) {
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
-    let class = world.class("class", json!({})).await;
-    let source = world.claim("source", &class, json!({})).await;
+    let (class, source) = world.claim_anew("source").await;
     (world, class, source)
 }
 
@@ -280,8 +279,7 @@ async fn a_snapshot_that_is_taken_away_in_the_middle_of_a_restore_leaves_the_las
     world.claim_told(&refused, "ProvisioningFailed", "no such snapshot").await;
     world.claim_told(&refused, "ProvisioningFailed", &format!("{snapshot} not found")).await;
     assert_eq!(phase(&world.claim_now(&refused).await), "Pending");
-    world.delete_claim(&refused).await;
-    world.claim_gone(&refused).await;
+    world.delete_claim_and_wait(&refused).await;
     world.forgotten(&refused).await;
     world.assert_nothing_leaked().await;
 }
@@ -295,8 +293,7 @@ async fn what_was_begun_of_a_snapshot_that_is_no_more_is_finished_by_a_successor
         world.driver().clear_faults();
         let before = world.asked(&restored, 1).await;
         if is_deleted {
-            world.delete_claim(&restored).await;
-            world.claim_gone(&restored).await;
+            world.delete_claim_and_wait(&restored).await;
         }
         let _second = world.daemon_on("second", supplier(json!({}))).await;
         // The entry has the source of the restore.

@@ -64,8 +64,7 @@ async fn what_was_restored_for_nobody_is_kept_as_its_class_said_although_class_a
     let class = world.class("kept", json!({"reclaimPolicy": "Retain"})).await;
     let (snapshot, restored) = begun_restore(&world, &class, &source).await;
     world.driver().clear_faults();
-    world.delete_claim(&restored).await;
-    world.claim_gone(&restored).await;
+    world.delete_claim_and_wait(&restored).await;
     world.installed_kind("VolumeSnapshotContent").delete(&snapshot, &DeleteParams::default()).await.unwrap();
     world.all::<StorageClass>().delete(&class, &DeleteParams::default()).await.unwrap();
     world.class("kept", json!({"reclaimPolicy": "Delete", "parameters": {"csi.storage.k8s.io/odd": "x"}})).await;

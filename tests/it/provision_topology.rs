@@ -43,8 +43,7 @@ async fn r51_s0_a_second_node_after_a_full_first_one_gets_a_volume_in_its_own_zo
     let world = World::two_zones().await;
     let _daemon = world.supplier(json!({})).await;
     let (first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
     world.select(&claim, Some(&first)).await;
     world.claim_until(&claim, "given back", has_no_node).await;
@@ -85,8 +84,7 @@ async fn a_claim_that_lost_its_node_to_a_failure_is_told_of_its_success_however_
     let world = World::two_zones().await;
     let daemon = world.supplier(json!({})).await;
     let (first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.driver().inject(create(Action::fail(Code::ResourceExhausted, "full")).once());
     world.select(&claim, Some(&first)).await;
     world.claim_told(&claim, "ProvisioningFailed", "full").await;
@@ -155,8 +153,7 @@ async fn r3_a_label_that_a_node_gets_late_is_waited_for_and_seen_at_once() {
     let _daemon = world.supplier(slow()).await;
     let node = world.node_in("n1", "z2").await;
     world.merge_patch::<Node>(&node, json!({"metadata": {"labels": {ZONE: null}}})).await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.select(&claim, Some(&node)).await;
     world.claim_told(&claim, "ProvisioningFailed", ZONE).await;
     world.merge_patch::<Node>(&node, json!({"metadata": {"labels": {ZONE: "z2"}}})).await;
@@ -319,8 +316,7 @@ async fn a_claim_that_waits_for_its_first_consumer_costs_nothing_and_is_no_failu
     let world = World::two_zones().await;
     let daemon = world.supplier(json!({})).await;
     let node = world.node_in("n1", "z1").await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.waiting_claim_anew("claim").await;
     let other = world.class("other", json!({})).await;
     let next = world.claim("next", &other, json!({})).await;
     world.supplied_with(&next).await;
@@ -349,8 +345,7 @@ async fn nodes_that_tell_their_places_in_different_keys_are_told_of_once_and_all
         world.place(node, &[(&host, value)]).await;
     }
     let daemon = world.supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let first = world.claim("first", &class, json!({})).await;
+    let (class, first) = world.claim_anew("first").await;
     world.supplied_with(&first).await;
     assert_eq!(*counted.borrow(), 0, "they agree");
     let page = world.status(&daemon).await.to_string();

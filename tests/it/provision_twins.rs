@@ -177,8 +177,7 @@ async fn a_claim_whose_name_for_the_driver_is_taken_by_another_does_not_take_its
     let (winner, loser) = if owner.as_ref() == Some(&one) { (one, other) } else { (other, one) };
     world.claim_told(&loser, "ProvisioningFailed", &name).await;
     let handle = world.only_volume();
-    world.delete_claim(&loser).await;
-    world.claim_gone(&loser).await;
+    world.delete_claim_and_wait(&loser).await;
     world.forgotten(&loser).await;
     world.assert_untouched(&handle);
     world.assert_nothing_leaked().await;
@@ -342,8 +341,7 @@ async fn a_volume_that_was_handed_to_another_claim_is_left_alone_by_a_daemon_tha
 
     let _second = world.daemon_on("second", supplier(json!({}))).await;
     world.forgotten(&prime).await;
-    world.delete_claim(&prime).await;
-    world.claim_gone(&prime).await;
+    world.delete_claim_and_wait(&prime).await;
     world.assert_untouched(&handle);
     assert_eq!(world.driver().calls_of(Method::CreateVolume).len(), 1);
     world.assert_nothing_leaked().await;

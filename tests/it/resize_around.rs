@@ -80,8 +80,7 @@ async fn z30_z31_a_volume_that_is_bound_anew_before_its_node_has_acted_is_finish
     world.in_state(&claim, "NodeResizePending").await;
     let noted = world.all::<PersistentVolume>().get(&volume).await.unwrap();
     assert_eq!(at(&noted, NOTE), "1Gi");
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     world.merge_patch::<PersistentVolume>(&volume, json!({"spec": {"claimRef": null}})).await;
     let class = noted.spec.unwrap().storage_class_name.unwrap();
     let heir = json!({"spec": {"volumeName": volume, "resources": {"requests": {"storage": "2Gi"}}}});
@@ -147,8 +146,7 @@ async fn z53_a_namesake_inherits_no_error_no_pause_and_no_back_off() {
     world.driver().inject(expanding(Action::fail(Code::Internal, "broken")).once());
     world.ask_for(&claim, "9Gi").await;
     world.claim_told(&claim, "VolumeResizeFailed", "broken").await;
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     let class = world.class("another", json!({"allowVolumeExpansion": true})).await;
     let volume = world.volume_with("another-pv", json!({"storageClassName": class, "volumeMode": "Block"})).await;
     let namesake = world.claim("claim", &class, json!({"spec": {"volumeName": volume, "volumeMode": "Block"}})).await;

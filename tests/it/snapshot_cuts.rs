@@ -131,8 +131,7 @@ async fn s37_what_is_wrong_before_the_driver_is_asked_leaves_nothing_behind() {
         let cut = world.cut(what, &source, class).await;
         let content = world.content_until(&cut.content, "told why", |it| error_in(it).contains(what)).await;
         assert!(!is_begun(&content) && annotation(&content, INTENT).is_none(), "{what}");
-        world.delete_snapshot(&cut).await;
-        world.cut_gone(&cut).await;
+        world.delete_snapshot_and_wait(&cut).await;
     }
     let classless = json!({"spec": {"volumeSnapshotClassName": world.name("no-such-class"),
         "volumeSnapshotRef": {"uid": NOBODY}}});

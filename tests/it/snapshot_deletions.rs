@@ -161,11 +161,9 @@ async fn s14_s18_a_deletion_needs_no_class_and_has_the_contents_own_secret() {
     world.ready(&one).await;
     world.ready(&two).await;
     world.edit(CLASS, &class, parameters(&second)).await;
-    world.delete_snapshot(&one).await;
-    world.cut_gone(&one).await;
+    world.delete_snapshot_and_wait(&one).await;
     world.delete_installed(CLASS, &class).await;
-    world.delete_snapshot(&two).await;
-    world.cut_gone(&two).await;
+    world.delete_snapshot_and_wait(&two).await;
     assert!(world.driver().calls_of(Method::DeleteSnapshot).iter().all(|call| call.secrets));
     world.assert_no_snapshot_left().await;
 }
@@ -227,8 +225,7 @@ async fn s30_a_content_that_is_deleted_by_hand_waits_for_its_snapshot_and_then_g
     world.another_is_ready("barrier").await;
     let kept = world.look(CONTENT, &cut.content).await;
     assert!(is_going(&kept) && is_ready(&kept) && world.deletions().is_empty());
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
     assert_eq!(world.deletions(), [handle]);
 }
 

@@ -300,8 +300,7 @@ async fn l12_what_may_be_left_at_the_driver_after_a_refusal_is_named_and_not_del
     let (world, _daemon) = World::with_snapshotter(json!({})).await;
     let (cut, uid) = refused_after_all(&world).await;
     let (left, _) = world.driver().snapshot_named(&cut.name).unwrap();
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
     is_told_and_left(&world, &uid, &left).await;
 }
 
@@ -310,8 +309,7 @@ async fn l12_of_a_driver_that_lists_nothing_the_name_of_what_may_be_left_is_told
     let world = World::snapshotting(|profile| *profile = profile.clone().without(Rpc::ListSnapshots)).await;
     let _daemon = world.snapshotter(json!({})).await;
     let (cut, uid) = refused_after_all(&world).await;
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
     is_told_and_left(&world, &uid, &cut.name).await;
 }
 
@@ -324,8 +322,7 @@ async fn s43_a_snapshot_of_which_no_answer_has_the_id_keeps_no_content_and_what_
         world.content_until(&cut.content, "told why", |it| error_in(it).contains("the driver's answer has no ")).await;
         let uid = world.look(CONTENT, &cut.content).await["metadata"]["uid"].as_str().unwrap().to_owned();
         let (left, _) = world.driver().snapshot_named(&cut.name).unwrap();
-        world.delete_snapshot(&cut).await;
-        world.cut_gone(&cut).await;
+        world.delete_snapshot_and_wait(&cut).await;
         is_told_and_left(&world, &uid, &left).await;
     }
 }

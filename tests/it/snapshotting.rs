@@ -252,6 +252,12 @@ impl World {
         self.away(SNAPSHOT, &cut.snapshot).await;
     }
 
+    /// A user deletes a snapshot, and waits until it and its content are gone.
+    pub(crate) async fn delete_snapshot_and_wait(&self, cut: &Cut) {
+        self.delete_snapshot(cut).await;
+        self.cut_gone(cut).await;
+    }
+
     pub(crate) async fn delete_installed(&self, kind: &str, name: &str) {
         self.installed_kind(kind).delete(name, &DeleteParams::default()).await.unwrap();
     }

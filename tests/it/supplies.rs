@@ -55,8 +55,7 @@ async fn a_waiting_claim_is_bound_used_and_let_go() {
     let world = World::supplied(zoned([pool("z1", 10), pool("z2", 10)])).await;
     let _daemon = world.daemon(json!({})).await;
     let (_first, second) = (world.node_in("n1", "z1").await, world.node_in("n2", "z2").await);
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.waiting_claim_anew("claim").await;
     let pod = world.pod("pod", &[&claim], Some(&second)).await;
     assert_eq!(world.selected(&claim).await, second);
     let key = "volume.kubernetes.io/storage-provisioner";
@@ -86,8 +85,7 @@ async fn a_waiting_claim_is_bound_used_and_let_go() {
 async fn a_claim_that_comes_back_is_scheduled_again() {
     let world = World::supplied(zoned([pool("z1", 10)])).await;
     let node = world.node_in("n1", "z1").await;
-    let class = world.waiting_class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.waiting_claim_anew("claim").await;
     world.pod("pod", &[&claim], Some(&node)).await;
     let before = world.claim_until(&claim, "chosen", |it| it.annotations().contains_key(SELECTED_NODE)).await;
     let back = json!([{"op": "remove", "path": "/metadata/annotations/volume.kubernetes.io~1selected-node"}]);
@@ -111,8 +109,7 @@ async fn a_volume_that_nobody_knows_is_a_leak() {
 async fn a_snapshot_is_ready_and_bound() {
     let world = World::supplied(zoned([pool("z1", 10)])).await;
     world.install_snapshots().await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (class, claim) = world.claim_anew("claim").await;
     provision(&world, &claim, &class, "z1").await;
     let name = world.snapshot("snapshot", &claim).await;
     let snapshot = world.installed_kind("VolumeSnapshot").get(&name).await.unwrap();

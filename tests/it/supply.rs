@@ -78,6 +78,20 @@ impl World {
         name
     }
 
+    /// A claim of a new class. Returns the names of both.
+    pub(crate) async fn claim_anew(&self, short: &str) -> (String, String) {
+        let class = self.class("class", json!({})).await;
+        let claim = self.claim(short, &class, json!({})).await;
+        (class, claim)
+    }
+
+    /// The same of a class whose claims wait for their first consumer.
+    pub(crate) async fn waiting_claim_anew(&self, short: &str) -> (String, String) {
+        let class = self.waiting_class("class", json!({})).await;
+        let claim = self.claim(short, &class, json!({})).await;
+        (class, claim)
+    }
+
     /// A node that is ready and has the driver, with these labels, all of them topology keys. Returns its name.
     pub(crate) async fn place(&self, short: &str, labels: &[(&str, &str)]) -> String {
         let name = self.name(short);
@@ -131,6 +145,12 @@ impl World {
     /// Deletes a claim.
     pub(crate) async fn delete_claim(&self, name: &str) {
         self.namespaced::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Deletes a claim, and waits until it is gone.
+    pub(crate) async fn delete_claim_and_wait(&self, name: &str) {
+        self.delete_claim(name).await;
+        self.claim_gone(name).await;
     }
 
     /// Creates an object in the namespace `default`.

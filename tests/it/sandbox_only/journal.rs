@@ -212,8 +212,7 @@ async fn a_late_commit_loses_nothing(late: Late) {
     asked("a write that does not arrive", begun).await;
     first.kill();
     if late == Late::Lands {
-        world.delete_claim(&claim).await;
-        world.claim_gone(&claim).await;
+        world.delete_claim_and_wait(&claim).await;
     }
     let second = world.daemon_on("second", supplier(json!({}))).await;
     world.serving(&second).await;

@@ -61,8 +61,7 @@ async fn a_snapshot_is_three_writes_and_its_deletion_one() {
         assert!(body.as_array().is_some_and(|it| it.iter().any(tests_uid)), "each says whom it is about: {body}");
     }
     api(&world).audit().clear();
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
     assert_eq!(written(&world), ["patch 200"]);
 }
 
@@ -91,8 +90,7 @@ async fn each_fails_once(what: &str, subresource: &str, nth: u64, in_deletion: b
         let handle = handle_in(&world.ready(&cut).await).unwrap().to_owned();
         assert!(is_ready(&world.look(CONTENT, &cut.content).await), "{what}: {how}");
         let fault = fault.unwrap_or_else(strike);
-        world.delete_snapshot(&cut).await;
-        world.cut_gone(&cut).await;
+        world.delete_snapshot_and_wait(&cut).await;
         assert_eq!(api(&world).faults().hits(fault), 1, "{what}: {how} struck nothing");
         assert!(world.deletions().iter().all(|it| *it == handle), "{what}: {how}");
         world.assert_no_snapshot_left().await;
@@ -301,8 +299,7 @@ async fn l10_a_leader_that_was_cut_off_past_its_lease_writes_nothing_when_it_is_
     api(&world).audit().clear();
     world.driver().release();
     world.driver_until("all calls have ended", |driver| driver.calls().iter().all(|call| call.ended.is_some())).await;
-    world.delete_snapshot(&cut).await;
-    world.cut_gone(&cut).await;
+    world.delete_snapshot_and_wait(&cut).await;
     assert_eq!(written(&world), Vec::<String>::new(), "by the one that was frozen: {}", user(&world));
     world.assert_no_snapshot_left().await;
 }

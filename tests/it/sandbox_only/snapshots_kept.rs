@@ -138,8 +138,7 @@ async fn a_snapshot_is_kept_although_a_late_watch_does_not_show_which_other_cont
     // Before its first deletion the term lists contents.
     let first = world.cut_anew("first").await;
     world.content_until(&first.content, "cut", |it| handle_in(it).is_some()).await;
-    world.delete_snapshot(&first).await;
-    world.cut_gone(&first).await;
+    world.delete_snapshot_and_wait(&first).await;
     let cut = world.cut_anew("cut").await;
     let is_cut = world.content_until(&cut.content, "cut", |it| handle_in(it).is_some()).await;
     let id = handle_in(&is_cut).unwrap();

@@ -57,8 +57,7 @@ async fn a_new_leader_that_has_not_heard_of_a_restore_leaves_its_snapshot_protec
     let world = World::supplied(|_| {}).await;
     world.install_snapshots().await;
     let first = world.daemon_on("first", supplier(json!({}))).await;
-    let class = world.class("class", json!({})).await;
-    let source = world.claim("source", &class, json!({})).await;
+    let (class, source) = world.claim_anew("source").await;
     world.supplied_with(&source).await;
     let second = world.daemon_on("second", supplier(json!({}))).await;
     world.shows(&second, "the standby knows the claims", |status| claims_held(status) == Some(1)).await;

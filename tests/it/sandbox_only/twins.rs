@@ -44,8 +44,7 @@ async fn a_claim_whose_name_for_the_driver_is_taken_waits_although_a_late_watch_
     world.claim_told(&loser, "ProvisioningFailed", &name).await;
     world.claim_until(&winner, "bound", |it| phase(it) == "Bound").await;
     world.daemon_has_seen("later").await;
-    world.delete_claim(&loser).await;
-    world.claim_gone(&loser).await;
+    world.delete_claim_and_wait(&loser).await;
     world.forgotten(&loser).await;
     world.assert_untouched(&handle);
     api(&world).faults().remove(held);
@@ -65,8 +64,7 @@ async fn a_released_volume_is_kept_although_a_late_watch_does_not_show_who_else_
     let (_, handle) = handle_of(&volume).unwrap();
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     world.merge_patch::<PersistentVolume>(&volume.name_any(), retain).await;
-    world.delete_claim(&first).await;
-    world.claim_gone(&first).await;
+    world.delete_claim_and_wait(&first).await;
     world.all::<PersistentVolume>().delete(&volume.name_any(), &DeleteParams::default()).await.unwrap();
     world.merge_patch::<PersistentVolume>(&volume.name_any(), json!({ "metadata": { "finalizers": null } })).await;
     world.gone::<PersistentVolume>(&volume.name_any()).await;

@@ -235,8 +235,7 @@ async fn a_volume_that_is_kept_is_not_asked_for_again_for_a_claim_that_a_late_wa
     let volume = world.volume_name(&claim).await;
     let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     world.merge_patch::<PersistentVolume>(&volume, retain).await;
-    world.delete_claim(&claim).await;
-    world.claim_gone(&claim).await;
+    world.delete_claim_and_wait(&claim).await;
     world.drop_volume(&volume).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(world.driver().creates_of(&volume).len(), 1);
@@ -314,8 +313,7 @@ async fn a_volume_that_is_kept_before_a_late_watch_shows_it_released_is_not_dele
 #[tokio::test]
 async fn an_api_that_has_gone_back_to_an_older_version_has_no_volume_deleted() {
     let (world, daemon) = World::with_supplier(json!({})).await;
-    let class = world.class("class", json!({})).await;
-    let claim = world.claim("claim", &class, json!({})).await;
+    let (_, claim) = world.claim_anew("claim").await;
     let volume = world.supplied_with(&claim).await;
     // After a failure the volume's object is read again.
     world.driver().inject(Fault::on(Method::DeleteVolume, Action::fail(Code::Internal, "busy")).once());
