@@ -90,9 +90,7 @@ pub(crate) async fn a_data_source_is_told_twice(server: &Server) {
 }
 
 pub(crate) async fn an_unbound_claim_changes_its_volume_once(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLAIMS}/a");
-    case.post(CLAIMS, claim("a")).await;
+    let (mut case, path, _) = Case::with(server, CLAIMS, claim("a")).await;
     for change in [
         json!({"storageClassName": "CASE-other"}),
         json!({"resources": {"requests": {"storage": "2Gi"}}}),
@@ -111,9 +109,7 @@ pub(crate) async fn an_unbound_claim_changes_its_volume_once(server: &Server) {
 }
 
 pub(crate) async fn a_bound_claim_may_grow(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLAIMS}/a");
-    case.post(CLAIMS, with(claim("a"), "/spec", "volumeName", json!("pv-1"))).await;
+    let (mut case, path, _) = Case::with(server, CLAIMS, with(claim("a"), "/spec", "volumeName", json!("pv-1"))).await;
     let bound = json!({"status": {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}});
     assert_eq!(case.patch(PatchType::Merge, &format!("{path}/status"), bound).await.text("/status/phase"), "Bound");
     // Only by a class that allows it: that is admission, which comes first.
@@ -150,9 +146,8 @@ pub(crate) async fn a_claims_old_class_annotation_stays(server: &Server) {
 }
 
 pub(crate) async fn a_deleted_claim_takes_no_finalizer(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLAIMS}/a");
-    case.post(CLAIMS, with(claim("a"), "/metadata", "finalizers", json!(["example.com/held"]))).await;
+    let (mut case, path, _) =
+        Case::with(server, CLAIMS, with(claim("a"), "/metadata", "finalizers", json!(["example.com/held"]))).await;
     let deleted = case.delete(&path).await;
     assert!(!deleted.text("/metadata/deletionTimestamp").is_empty());
     let more = json!([
@@ -170,9 +165,7 @@ pub(crate) async fn a_deleted_claim_takes_no_finalizer(server: &Server) {
 }
 
 pub(crate) async fn a_claims_status_is_apart(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLAIMS}/a");
-    let made = case.post(CLAIMS, claim("a")).await;
+    let (mut case, path, made) = Case::with(server, CLAIMS, claim("a")).await;
     let both = json!({"metadata": {"annotations": {"example.com/a": "b"}}, "spec": {"volumeName": "pv-1"},
         "status": {"phase": "Lost"}});
     let written = case.patch(PatchType::Merge, &format!("{path}/status"), both.clone()).await;

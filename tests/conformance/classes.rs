@@ -41,9 +41,8 @@ pub(crate) async fn a_class_has_what_it_must(server: &Server) {
 }
 
 pub(crate) async fn a_class_never_changes_what_made_volumes(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CLASSES}/CASE-a");
-    case.post(CLASSES, with(class("CASE-a"), "", "parameters", json!({"a": "b"}))).await;
+    let (mut case, path, _) =
+        Case::with(server, CLASSES, with(class("CASE-a"), "", "parameters", json!({"a": "b"}))).await;
     for change in [
         json!({"provisioner": "other.csi.example.com"}),
         json!({"parameters": {"a": "c"}}),

@@ -24,9 +24,9 @@ pub(crate) async fn a_finalizer_holds_a_deleted_object(server: &Server) {
 }
 
 pub(crate) async fn a_deleted_object_gets_no_new_finalizer(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{VOLUMES}/CASE-a");
-    case.post(VOLUMES, with(volume("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"]))).await;
+    let (mut case, path, _) =
+        Case::with(server, VOLUMES, with(volume("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"])))
+            .await;
     case.delete(&path).await;
     let more = json!({"metadata": {"finalizers": ["example.com/one", "example.com/two"]}});
     assert_eq!(case.patch(PatchType::Merge, &path, more).await.code, 422);
@@ -42,9 +42,7 @@ pub(crate) async fn a_deleted_object_gets_no_new_finalizer(server: &Server) {
 }
 
 pub(crate) async fn deletion_is_not_written_by_clients(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CONFIG_MAPS}/a");
-    case.post(CONFIG_MAPS, config_map("a")).await;
+    let (mut case, path, _) = Case::with(server, CONFIG_MAPS, config_map("a")).await;
     let stamp = json!({"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5}});
     case.patch(PatchType::Merge, &path, stamp).await;
     let held = json!({"metadata": {"finalizers": ["example.com/one"]}});
@@ -58,9 +56,7 @@ pub(crate) async fn deletion_is_not_written_by_clients(server: &Server) {
 }
 
 pub(crate) async fn preconditions_spare_a_namesake(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    let first = case.post(ATTACHMENTS, attachment("CASE-a")).await;
+    let (mut case, path, first) = Case::with(server, ATTACHMENTS, attachment("CASE-a")).await;
     case.delete(&path).await;
     let second = case.post(ATTACHMENTS, attachment("CASE-a")).await;
     let by_uid = json!({"preconditions": {"uid": first.uid()}});
@@ -73,9 +69,7 @@ pub(crate) async fn preconditions_spare_a_namesake(server: &Server) {
 }
 
 pub(crate) async fn a_patch_by_uid_spares_a_namesake(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    let first = case.post(ATTACHMENTS, attachment("CASE-a")).await;
+    let (mut case, path, first) = Case::with(server, ATTACHMENTS, attachment("CASE-a")).await;
     case.delete(&path).await;
     case.post(ATTACHMENTS, attachment("CASE-a")).await;
     let merge = json!({"metadata": {"uid": first.uid(), "labels": {"a": "b"}}});

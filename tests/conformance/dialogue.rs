@@ -158,6 +158,14 @@ impl Case {
         case
     }
 
+    /// The same, and creates an object. Returns its path and the answer, too.
+    pub(crate) async fn with(server: &Server, collection: &str, object: Value) -> (Self, String, Answer) {
+        let mut case = Self::begin(server).await;
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().expect("a name"));
+        let made = case.post(collection, object).await;
+        (case, path, made)
+    }
+
     /// From here on the requests have no token.
     pub(crate) fn as_nobody(&mut self) {
         self.caller = Caller::Nobody;

@@ -7,9 +7,7 @@ use super::dialogue::{Case, PatchType, Server};
 use super::objects::{ATTACHMENTS, CONFIG_MAPS, VOLUMES, attachment, config_map, volume, with};
 
 pub(crate) async fn a_json_patch_is_all_or_nothing(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CONFIG_MAPS}/a");
-    let made = case.post(CONFIG_MAPS, config_map("a")).await;
+    let (mut case, path, made) = Case::with(server, CONFIG_MAPS, config_map("a")).await;
     let good = json!([{"op": "test", "path": "/data/key", "value": "value"},
         {"op": "add", "path": "/data/other", "value": "more"}, {"op": "replace", "path": "/data/key", "value": "new"}]);
     assert_eq!(case.patch(PatchType::Json, &path, good).await.code, 200);
@@ -36,9 +34,12 @@ pub(crate) async fn a_json_patch_is_all_or_nothing(server: &Server) {
 }
 
 pub(crate) async fn json_patch_pointers_escape_slashes(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CONFIG_MAPS}/a");
-    case.post(CONFIG_MAPS, with(config_map("a"), "/metadata", "annotations", json!({"example.com/id": "1"}))).await;
+    let (mut case, path, _) = Case::with(
+        server,
+        CONFIG_MAPS,
+        with(config_map("a"), "/metadata", "annotations", json!({"example.com/id": "1"})),
+    )
+    .await;
     let change = json!([{"op": "test", "path": "/metadata/annotations/example.com~1id", "value": "1"},
         {"op": "replace", "path": "/metadata/annotations/example.com~1id", "value": "2"}]);
     let changed = case.patch(PatchType::Json, &path, change).await;
@@ -65,9 +66,7 @@ pub(crate) async fn a_merge_patch_replaces_lists_and_null_removes(server: &Serve
 }
 
 pub(crate) async fn a_merge_patch_of_an_object_and_its_version_is_one_of_that_or_none(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{CONFIG_MAPS}/a");
-    let made = case.post(CONFIG_MAPS, config_map("a")).await;
+    let (mut case, path, made) = Case::with(server, CONFIG_MAPS, config_map("a")).await;
     assert_eq!(case.post(CONFIG_MAPS, config_map("a")).await.code, 409);
     let at = |uid: &str, version: &str, data: serde_json::Value| json!({"metadata": {"uid": uid, "resourceVersion": version}, "data": data});
     let first = at(&made.uid(), &made.version(), json!({"one": "1", "two": "2", "key": null}));
@@ -87,9 +86,9 @@ pub(crate) async fn a_merge_patch_of_an_object_and_its_version_is_one_of_that_or
 }
 
 pub(crate) async fn a_strategic_patch_merges_lists_by_key(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{VOLUMES}/CASE-a");
-    case.post(VOLUMES, with(volume("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"]))).await;
+    let (mut case, path, _) =
+        Case::with(server, VOLUMES, with(volume("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"])))
+            .await;
     let more = json!({"metadata": {"finalizers": ["example.com/two"]}});
     let both = case.patch(PatchType::Strategic, &path, more).await;
     assert_eq!(both.body["metadata"]["finalizers"].as_array().map(Vec::len), Some(2));

@@ -70,9 +70,7 @@ pub(crate) async fn an_affinity_has_terms(server: &Server) {
 }
 
 pub(crate) async fn an_affinity_is_added_and_then_stays(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{VOLUMES}/CASE-a");
-    case.post(VOLUMES, volume("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, VOLUMES, volume("CASE-a")).await;
     let zone = |zone: &str| {
         let terms = json!([{"matchExpressions": [{"key": "example.com/zone", "operator": "In", "values": [zone]}]}]);
         json!({"spec": {"nodeAffinity": affinity(terms)}})

@@ -6,9 +6,8 @@ use super::dialogue::{Case, PatchType, Server};
 use super::objects::{ATTACHMENTS, VOLUMES, attachment, volume, with};
 
 pub(crate) async fn a_write_to_the_object_leaves_its_status(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    let made = case.post(ATTACHMENTS, with(attachment("CASE-a"), "", "status", json!({"attached": true}))).await;
+    let (mut case, path, made) =
+        Case::with(server, ATTACHMENTS, with(attachment("CASE-a"), "", "status", json!({"attached": true}))).await;
     assert_eq!(made.body["status"], json!({"attached": false}));
     let merge = json!({"status": {"attached": true}, "metadata": {"labels": {"a": "b"}}});
     assert_eq!(case.patch(PatchType::Merge, &path, merge).await.body["status"], json!({"attached": false}));
@@ -17,9 +16,8 @@ pub(crate) async fn a_write_to_the_object_leaves_its_status(server: &Server) {
 }
 
 pub(crate) async fn a_write_to_the_status_leaves_the_rest(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    case.post(ATTACHMENTS, with(attachment("CASE-a"), "/metadata", "labels", json!({"a": "b"}))).await;
+    let (mut case, path, _) =
+        Case::with(server, ATTACHMENTS, with(attachment("CASE-a"), "/metadata", "labels", json!({"a": "b"}))).await;
     let write = json!({"metadata": {"labels": {"a": "c"}, "annotations": {"x": "y"}, "finalizers": ["example.com/one"]},
         "spec": {"nodeName": "elsewhere"},
         "status": {"attached": true, "attachmentMetadata": {"device": "/dev/sdb"}}});
@@ -31,9 +29,7 @@ pub(crate) async fn a_write_to_the_status_leaves_the_rest(server: &Server) {
 }
 
 pub(crate) async fn a_volumes_phase_is_its_status(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{VOLUMES}/CASE-a");
-    case.post(VOLUMES, volume("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, VOLUMES, volume("CASE-a")).await;
     case.patch(PatchType::Merge, &path, json!({"status": {"phase": "Bound"}})).await;
     let bound = case.patch(PatchType::Merge, &format!("{path}/status"), json!({"status": {"phase": "Bound"}})).await;
     assert_eq!(bound.text("/status/phase"), "Bound");
@@ -42,9 +38,7 @@ pub(crate) async fn a_volumes_phase_is_its_status(server: &Server) {
 
 /// The real server refuses beyond 1024 bytes, and says another limit: clients cut at 1024.
 pub(crate) async fn an_error_message_is_at_most_1024_bytes(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    case.post(ATTACHMENTS, attachment("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, ATTACHMENTS, attachment("CASE-a")).await;
     let failure = |kind: &str, message: String| json!({"status": {"attached": false, kind: {"time": "2026-01-01T00:00:00Z", "message": message}}});
     let status = format!("{path}/status");
     for kind in ["attachError", "detachError"] {
@@ -58,9 +52,7 @@ pub(crate) async fn an_error_message_is_at_most_1024_bytes(server: &Server) {
 }
 
 pub(crate) async fn an_error_has_a_code_and_a_time(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    case.post(ATTACHMENTS, attachment("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, ATTACHMENTS, attachment("CASE-a")).await;
     let status = format!("{path}/status");
     let error = |code: i64| json!({"status": {"attachError": {"message": "no", "time": "2026-01-01T00:00:00Z", "errorCode": code}}});
     assert_eq!(case.patch(PatchType::Merge, &status, error(8)).await.code, 200);
@@ -73,9 +65,12 @@ pub(crate) async fn an_error_has_a_code_and_a_time(server: &Server) {
 }
 
 pub(crate) async fn what_is_being_deleted_still_gets_its_status(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    case.post(ATTACHMENTS, with(attachment("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"]))).await;
+    let (mut case, path, _) = Case::with(
+        server,
+        ATTACHMENTS,
+        with(attachment("CASE-a"), "/metadata", "finalizers", json!(["example.com/one"])),
+    )
+    .await;
     case.delete(&path).await;
     let detached =
         json!({"status": {"attached": false, "detachError": {"message": "busy", "time": "2026-01-01T00:00:00Z"}}});

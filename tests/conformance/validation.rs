@@ -182,9 +182,7 @@ pub(crate) async fn an_attachment_names_one_source(server: &Server) {
 }
 
 pub(crate) async fn an_attachments_spec_never_changes(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{ATTACHMENTS}/CASE-a");
-    case.post(ATTACHMENTS, attachment("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, ATTACHMENTS, attachment("CASE-a")).await;
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"nodeName": "node-2"}})).await.code, 422);
     let renamed = json!({"metadata": {"name": "CASE-b"}});
     case.patch(PatchType::Merge, &path, renamed).await;
@@ -192,9 +190,7 @@ pub(crate) async fn an_attachments_spec_never_changes(server: &Server) {
 }
 
 pub(crate) async fn a_volumes_source_never_changes(server: &Server) {
-    let mut case = Case::begin(server).await;
-    let path = format!("{VOLUMES}/CASE-a");
-    case.post(VOLUMES, volume("CASE-a")).await;
+    let (mut case, path, _) = Case::with(server, VOLUMES, volume("CASE-a")).await;
     let handle = json!({"spec": {"csi": {"volumeHandle": "other"}}});
     assert_eq!(case.patch(PatchType::Merge, &path, handle).await.code, 422);
     assert_eq!(case.patch(PatchType::Merge, &path, json!({"spec": {"capacity": {"storage": "2Gi"}}})).await.code, 200);
