@@ -5,7 +5,10 @@ use std::fmt::Debug;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::logs::Listen;
+use tokio::runtime::Builder;
+
+use crate::logs::{self, Listen};
+use crate::trace::Trace;
 
 /// The number of seeds in an ordinary test run.
 const SEEDS: u64 = 8;
@@ -44,6 +47,16 @@ pub(crate) fn seeds() -> Vec<u64> {
 /// The seed that is to be played with the daemons' own log.
 pub(crate) fn one_seed() -> u64 {
     crate::number("SIMULATION_SEED").unwrap_or_else(|| panic!("which one? SIMULATION_SEED"))
+}
+
+/// Plays one seed on this thread, under paused time. Returns what it has come to, and the lines of its trace.
+pub(crate) fn played<R, F: Future<Output = R>>(listen: Listen, play: impl FnOnce(Trace) -> F) -> (R, Vec<String>) {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let trace = Trace::new();
+        let _listening = logs::listen(listen, &trace);
+        (play(trace.clone()).await, trace.all())
+    })
 }
 
 /// Plays seeds side by side. `play` returns what it has counted and what was broken. Returns the sums of the counts.

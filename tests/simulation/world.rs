@@ -272,6 +272,17 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// An object without these members of these maps.
+pub(crate) fn without<const N: usize>(object: &Value, members: [(&str, &str); N]) -> Value {
+    let mut object = object.clone();
+    for (map, member) in members {
+        if let Some(map) = object.pointer_mut(map).and_then(Value::as_object_mut) {
+            map.remove(member);
+        }
+    }
+    object
+}
+
 /// Whether an object is being deleted.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     !text(object, "/metadata/deletionTimestamp").is_empty()

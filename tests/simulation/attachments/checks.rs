@@ -17,7 +17,7 @@ use super::objects::{
 };
 use super::play::{EPOCH, Setting};
 use crate::stage::{Commit, Reign};
-use crate::world::{FINALIZER, finalizers, is_deleting, text};
+use crate::world::{FINALIZER, finalizers, is_deleting, text, without};
 
 /// A deletion that is done late is done by then.
 const LATE: Duration = Duration::from_secs(45);
@@ -343,13 +343,5 @@ fn since_epoch(time: Timestamp) -> Duration {
 
 /// The part of a node that the daemon must not change.
 fn without_list(node: &Value) -> Value {
-    let mut node = node.clone();
-    for (parents, member) in
-        [("/status", "volumesAttached"), ("/metadata", "resourceVersion"), ("/metadata", "managedFields")]
-    {
-        if let Some(map) = node.pointer_mut(parents).and_then(Value::as_object_mut) {
-            map.remove(member);
-        }
-    }
-    node
+    without(node, [("/status", "volumesAttached"), ("/metadata", "resourceVersion"), ("/metadata", "managedFields")])
 }

@@ -42,14 +42,12 @@ pub(crate) mod objects;
 pub(crate) mod play;
 mod rest;
 
-use tokio::runtime::Builder;
-
 use invariants::Rule;
 use mutants::Mutant;
 use play::{Report, Setting, play};
 
 use crate::logs::Listen;
-use crate::smaller::{expect_none, one_seed, play_each, seeds};
+use crate::smaller::{expect_none, one_seed, play_each, played, seeds};
 
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[];
@@ -58,9 +56,7 @@ const FOUND: &[(u64, &str)] = &[];
 const LIVES: u64 = 6;
 
 fn play_one(seed: u64, setting: Setting, mutant: Option<Mutant>, listen: Listen) -> (Report, Vec<String>) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (report, trace) = runtime.block_on(play(seed, setting, mutant, listen));
-    (report, trace.all())
+    played(listen, |trace| play(seed, setting, mutant, trace))
 }
 
 #[test]

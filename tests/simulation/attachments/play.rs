@@ -20,7 +20,6 @@ use super::mutants::Mutant;
 use super::objects::{
     ALL, ATTACHMENTS, CLAIMS, Cluster, NODE_COUNT, NODES, PODS, claim_object, drivers, node, node_name,
 };
-use crate::logs::{self, Listen};
 use crate::stage::{Commit, Stage, unasked};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, finalizers, is_deleting};
@@ -328,9 +327,6 @@ fn listen_to(testbed: &TestBed, began: Instant, checks: &Arc<Mutex<Checks>>, tra
 }
 
 /// Plays a seed.
-pub(super) async fn play(seed: u64, setting: Setting, mutant: Option<Mutant>, listen: Listen) -> (Report, Trace) {
-    let trace = Trace::new();
-    let _listening = logs::listen(listen, &trace);
-    let report = Play::set(seed, setting, mutant, trace.clone()).await.run().await;
-    (report, trace)
+pub(super) async fn play(seed: u64, setting: Setting, mutant: Option<Mutant>, trace: Trace) -> Report {
+    Play::set(seed, setting, mutant, trace).await.run().await
 }

@@ -41,12 +41,10 @@ mod play;
 mod rest;
 mod story;
 
-use tokio::runtime::Builder;
-
 use play::{Report, Setting, play};
 
 use crate::logs::Listen;
-use crate::smaller::{expect_none, one_seed, play_each, seeds};
+use crate::smaller::{expect_none, one_seed, play_each, played, seeds};
 
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[
@@ -72,9 +70,7 @@ const FOUND: &[(u64, &str)] = &[
 ];
 
 fn play_one(seed: u64, listen: Listen) -> (Report, Vec<String>) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (report, trace) = runtime.block_on(play(seed, Setting::of(seed), listen));
-    (report, trace.all())
+    played(listen, |trace| play(seed, Setting::of(seed), trace))
 }
 
 /// Plays seeds side by side, and fails with what was broken.

@@ -24,7 +24,6 @@ use super::objects::{
     claim_name, class, furniture, kind, pod, pod_name, size, volume,
 };
 use crate::invariants::Invariant;
-use crate::logs::{self, Listen};
 use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, text};
@@ -351,9 +350,6 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
 }
 
 /// Plays a seed.
-pub(super) async fn play(seed: u64, setting: Setting, listen: Listen) -> (Report, Trace) {
-    let trace = Trace::new();
-    let _listening = logs::listen(listen, &trace);
-    let report = Play::set(seed, setting, trace.clone()).await.run().await;
-    (report, trace)
+pub(super) async fn play(seed: u64, setting: Setting, trace: Trace) -> Report {
+    Play::set(seed, setting, trace).await.run().await
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::invariants::Rule;
 use super::objects::{CLAIMS, ILLNESSES, VOLUMES, are_bound, conditions, handle};
 use crate::stage::{Commit, Reign};
-use crate::world::{DAEMONS, DRIVER, LEASE, text};
+use crate::world::{DAEMONS, DRIVER, LEASE, text, without};
 
 /// So much later than a change of a claim or a volume a daemon may see it: watches are late.
 const LATE: Duration = Duration::from_secs(25);
@@ -358,13 +358,5 @@ fn keep(all: &mut BTreeMap<String, Value>, commit: &Commit<'_>) {
 
 /// The part of a claim that the health monitor must not change.
 fn without_health(claim: &Value) -> Value {
-    let mut claim = claim.clone();
-    for (parents, member) in
-        [("/status", "healthStatus"), ("/metadata", "resourceVersion"), ("/metadata", "managedFields")]
-    {
-        if let Some(map) = claim.pointer_mut(parents).and_then(Value::as_object_mut) {
-            map.remove(member);
-        }
-    }
-    claim
+    without(claim, [("/status", "healthStatus"), ("/metadata", "resourceVersion"), ("/metadata", "managedFields")])
 }

@@ -31,14 +31,12 @@ mod mutants;
 mod objects;
 mod play;
 
-use tokio::runtime::Builder;
-
 use invariants::Rule;
 use mutants::Mutant;
 use play::{Report, Setting, play};
 
 use crate::logs::Listen;
-use crate::smaller::{expect_none, one_seed, play_each, seeds};
+use crate::smaller::{expect_none, one_seed, play_each, played, seeds};
 
 /// Seeds that found something once, and what.
 const FOUND: &[(u64, &str)] = &[(
@@ -51,9 +49,7 @@ const FOUND: &[(u64, &str)] = &[(
 const LIVES: u64 = 4;
 
 fn play_one(seed: u64, setting: Setting, mutant: Option<Mutant>, listen: Listen) -> (Report, Vec<String>) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let (report, trace) = runtime.block_on(play(seed, setting, mutant, listen));
-    (report, trace.all())
+    played(listen, |trace| play(seed, setting, mutant, trace))
 }
 
 #[test]

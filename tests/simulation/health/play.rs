@@ -19,7 +19,6 @@ use super::happening::Own;
 use super::invariants::Rule;
 use super::mutants::Mutant;
 use super::objects::{CLAIMS, HANDLES, ILLNESSES, VOLUMES, claim, claim_name, kind, names, volume, volume_name};
-use crate::logs::{self, Listen};
 use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER};
@@ -348,9 +347,6 @@ fn listen_to(testbed: &TestBed, network: &Network, checks: &Arc<Mutex<Checks>>, 
 }
 
 /// Plays a seed.
-pub(super) async fn play(seed: u64, setting: Setting, mutant: Option<Mutant>, listen: Listen) -> (Report, Trace) {
-    let trace = Trace::new();
-    let _listening = logs::listen(listen, &trace);
-    let report = Play::set(seed, setting, mutant, trace.clone()).await.run().await;
-    (report, trace)
+pub(super) async fn play(seed: u64, setting: Setting, mutant: Option<Mutant>, trace: Trace) -> Report {
+    Play::set(seed, setting, mutant, trace).await.run().await
 }

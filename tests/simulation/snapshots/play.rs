@@ -22,7 +22,6 @@ use super::groups::Groups;
 use super::groups_happening::{group_class, labels_of};
 use super::happening::Own;
 use super::invariants::Rule;
-use crate::logs::{self, Listen};
 use crate::stage::{Commit, Stage, caller};
 use crate::trace::Trace;
 use crate::world::{COMMON_CONFIG, DAEMONS, DRIVER, MARKER, World, secret_name, text};
@@ -379,9 +378,6 @@ fn listen_to(
 }
 
 /// Plays a seed.
-pub(super) async fn play(seed: u64, setting: Setting, listen: Listen) -> (Report, Trace) {
-    let trace = Trace::new();
-    let _listening = logs::listen(listen, &trace);
-    let report = Play::set(seed, setting, trace.clone()).await.run().await;
-    (report, trace)
+pub(super) async fn play(seed: u64, setting: Setting, trace: Trace) -> Report {
+    Play::set(seed, setting, trace).await.run().await
 }
