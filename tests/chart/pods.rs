@@ -214,13 +214,15 @@ fn the_network_policy_lets_spans_out_to_the_collectors_own_port() {
     assert_eq!(outgoing(&none), [53, 53, 443, 6443, 8443]);
 }
 
+/// What the notes say of the attacher's values, changed like this.
+fn notes(change: &dyn Fn(&mut Value)) -> String {
+    let mut values = matrix::case("attacher").values;
+    change(&mut values);
+    helm::notes(&values)
+}
+
 #[test]
 fn a_pod_has_the_time_to_let_a_call_end_and_the_notes_say_where_it_has_not() {
-    let notes = |change: &dyn Fn(&mut Value)| {
-        let mut values = matrix::case("attacher").values;
-        change(&mut values);
-        helm::notes(&values)
-    };
     for (timeout, seconds) in [("15s", 45), ("2m", 150), ("1m30s", 120), ("1.5h", 5430), ("15500ms", 46), ("1s", 45)] {
         let rendered = changed("attacher", |it| it["config"]["csi"]["timeout"] = timeout.into());
         assert_eq!(rendered.pod()["spec"]["terminationGracePeriodSeconds"], seconds, "{timeout}");
@@ -346,11 +348,6 @@ fn an_empty_section_means_what_its_absence_means() {
 
 #[test]
 fn the_notes_say_what_the_values_leave_to_be_done() {
-    let notes = |change: &dyn Fn(&mut Value)| {
-        let mut values = matrix::case("attacher").values;
-        change(&mut values);
-        helm::notes(&values)
-    };
     let usual = notes(&|_| {});
     assert!(usual.contains("port-forward deployment/demo-csi-control-plane 8080\n"), "{usual}");
     assert!(usual.contains("may read no secret"), "{usual}");

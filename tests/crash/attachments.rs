@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Code;
 
 use super::scenario::{End, Scenario};
-use super::world::World;
+use super::world::{COMMON_CONFIG, World};
 use crate::attachments::checks::Checks;
 use crate::attachments::kubelet::Kubelet;
 use crate::attachments::objects::{Claim, Cluster, NODES, PODS, drivers, node, node_name, pod};
@@ -45,14 +45,9 @@ const SETTING: Setting = Setting {
 
 /// The daemons' configuration.
 pub(crate) fn config() -> String {
-    "csi: { timeout: 2s }\n\
-     kubernetes: { requestTimeout: 2s }\n\
-     leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s }\n\
-     diagnostics: { listen: null }\n\
-     roles:\n\
-     \x20 attacher: { retry: { initial: 200ms, max: 2s }, resync: 60s }\n\
-     \x20 attachDetach: { retry: { initial: 200ms, max: 2s }, resync: 60s, settle: 1s, maxWaitForUnmount: 60s }\n"
-        .to_owned()
+    COMMON_CONFIG.to_owned()
+        + "\x20 attacher: { retry: { initial: 200ms, max: 2s }, resync: 60s }\n\
+           \x20 attachDetach: { retry: { initial: 200ms, max: 2s }, resync: 60s, settle: 1s, maxWaitForUnmount: 60s }\n"
 }
 
 /// Two nodes with their kubelets, and the checks of what happens there.

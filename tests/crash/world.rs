@@ -47,14 +47,17 @@ impl World {
     }
 }
 
+/// The configuration of every daemon, up to the sections of its roles.
+pub(crate) const COMMON_CONFIG: &str = "csi: { timeout: 2s }\n\
+    kubernetes: { requestTimeout: 2s }\n\
+    leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s }\n\
+    diagnostics: { listen: null }\n\
+    roles:\n";
+
 /// The daemons' configuration; `section` goes into the provisioner's.
 pub(crate) fn config(section: &str) -> String {
     format!(
-        "csi: {{ timeout: 2s }}\n\
-         kubernetes: {{ requestTimeout: 2s }}\n\
-         leaderElection: {{ leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s }}\n\
-         diagnostics: {{ listen: null }}\n\
-         roles:\n\
+        "{COMMON_CONFIG}\
          \x20 provisioner:\n\
          \x20   retry: {{ initial: 200ms, max: 2s, infeasible: 2s }}\n\
          \x20   resync: 0s\n\
@@ -65,17 +68,12 @@ pub(crate) fn config(section: &str) -> String {
 
 /// The same for daemons that take snapshots.
 pub(crate) fn snapshot_config() -> String {
-    "csi: { timeout: 2s }\n\
-     kubernetes: { requestTimeout: 2s }\n\
-     leaderElection: { leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 1s }\n\
-     diagnostics: { listen: null }\n\
-     roles:\n\
-     \x20 snapshotter:\n\
-     \x20   callTimeout: 2s\n\
-     \x20   retry: { initial: 200ms, max: 2s, infeasible: 2s }\n\
-     \x20   readyCheck: { initial: 200ms, max: 1s }\n\
-     \x20   resync: 0s\n"
-        .to_owned()
+    COMMON_CONFIG.to_owned()
+        + "\x20 snapshotter:\n\
+           \x20   callTimeout: 2s\n\
+           \x20   retry: { initial: 200ms, max: 2s, infeasible: 2s }\n\
+           \x20   readyCheck: { initial: 200ms, max: 1s }\n\
+           \x20   resync: 0s\n"
 }
 
 impl World {

@@ -96,25 +96,26 @@ async fn every_line_of_the_log_is_a_json_object_from_the_first_to_the_last() {
     }
 }
 
-#[tokio::test]
-async fn the_log_for_people_is_no_json_and_has_the_reason_of_the_end() {
+/// A daemon with these logs that has ended because there is no such kubeconfig.
+async fn ended(logs: Value) -> Program {
     let theatre = Theatre::open().await;
     let mut daemon = theatre.daemon_with("daemon", |config| {
-        config["telemetry"] = json!({"logs": {"format": "text"}});
+        config["telemetry"] = json!({"logs": logs});
         config["kubernetes"]["kubeconfig"] = "/no/such/file".into();
     });
     assert_eq!(daemon.exit().await, Some(1));
+    daemon
+}
+
+#[tokio::test]
+async fn the_log_for_people_is_no_json_and_has_the_reason_of_the_end() {
+    let daemon = ended(json!({"format": "text"})).await;
     assert!(daemon.log().is_empty(), "{}", daemon.stderr());
     assert_eq!(daemon.stderr().matches("cannot use the kubeconfig /no/such/file").count(), 1, "{}", daemon.stderr());
 }
 
 #[tokio::test]
 async fn a_silent_log_still_tells_why_it_ended() {
-    let theatre = Theatre::open().await;
-    let mut daemon = theatre.daemon_with("daemon", |config| {
-        config["telemetry"] = json!({"logs": {"level": "off"}});
-        config["kubernetes"]["kubeconfig"] = "/no/such/file".into();
-    });
-    assert_eq!(daemon.exit().await, Some(1));
+    let daemon = ended(json!({"level": "off"})).await;
     assert!(daemon.stderr().contains("cannot use the kubeconfig /no/such/file"), "{}", daemon.stderr());
 }

@@ -223,13 +223,15 @@ async fn a_right_to_list_or_watch_that_is_taken_away_is_counted_as_forbidden() {
     assert!(!held.meter.render().contains("outcome=\"ok\""), "a watch that works has no end to be counted at");
 }
 
+/// A list that stops half way.
+fn half() -> Answer {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    std::mem::forget(sender);
+    Answer::Watch(receiver)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_is_counted_by_what_came_of_it() {
-    let half = || {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        std::mem::forget(sender);
-        Answer::Watch(receiver)
-    };
     let cases: [(Fault, &str); 5] = [
         (|| Answer::Json(401, status(401, "Unauthorized", "no")), "unauthorized"),
         (|| Answer::Json(500, status(500, "InternalError", "no")), "server_error"),
@@ -256,11 +258,6 @@ async fn a_list_that_gets_no_answer_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_stops_half_way_is_given_up() {
-    let half = || {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        std::mem::forget(sender);
-        Answer::Watch(receiver)
-    };
     let (state, _server, held) = started(State { version: 5, list_fault: Some(half), ..State::default() }).await;
     pass(Duration::from_secs(89)).await;
     assert_eq!(held.cache.status().last_error, None);

@@ -247,12 +247,15 @@ async fn a_long_error_message_arrives_whole_r46() {
     assert_eq!(publish(&driver).await.unwrap_err().message, message);
 }
 
+/// Spans are traced until the guard is dropped.
+fn traced() -> impl Sized {
+    let tracer = opentelemetry_sdk::trace::SdkTracerProvider::builder().build().tracer("test");
+    listen(tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(tracer)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_trace_goes_on_in_the_driver() {
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
-    let subscriber =
-        tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")));
-    let _guard = listen(subscriber);
+    let _guard = traced();
     let bench = Bench::started();
     let driver = bench.ready().await;
     let parent = tracing::info_span!("attach");
@@ -270,10 +273,7 @@ async fn the_trace_goes_on_in_the_driver() {
 /// `OTEL_PROPAGATORS=none`.
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_is_to_be_told_nothing_of_traces_gets_no_traceparent() {
-    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
-    let subscriber =
-        tracing_subscriber::registry().with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")));
-    let _guard = listen(subscriber);
+    let _guard = traced();
     let mut bench = Bench::new(CsiOptions { propagation: Propagation::NONE, ..CsiOptions::default() });
     bench.start_driver();
     bench.run();

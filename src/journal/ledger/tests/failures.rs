@@ -165,8 +165,7 @@ fn when_another_content_cannot_be_written_the_confirmed_one_counts() {
         (Outcome::Lost(error(ApiErrorKind::ServerError)), false, "1"),
         (Outcome::Lost(error(ApiErrorKind::ServerError)), true, "2"),
     ] {
-        let mut rig = Rig::new();
-        rig.keep("a", "1");
+        let mut rig = Rig::keeping("a", "1");
         rig.record("a", "2").unwrap();
         let commit = rig.commit();
         if landed {
@@ -216,8 +215,7 @@ fn nothing_waits_for_an_api_that_cannot_be_reached() {
 
 #[test]
 fn what_nothing_waits_for_is_tried_again_after_one_second_and_at_last_each_half_minute() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.remove("a");
     rig.now += 3 * S;
     for expected in [1, 2, 4, 8, 16, 30, 30, 30] {
@@ -241,8 +239,7 @@ fn what_nothing_waits_for_is_tried_again_after_one_second_and_at_last_each_half_
 
 #[test]
 fn after_the_term_nothing_is_written_and_nothing_waits() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     let writing = rig.record("b", "1").unwrap();
     rig.now += S;
     let commit = rig.commit();

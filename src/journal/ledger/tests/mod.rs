@@ -50,6 +50,13 @@ impl Rig {
         Self::over(Server::with_segments())
     }
 
+    /// The same, with one entry that is kept.
+    fn keeping(name: &str, content: &str) -> Self {
+        let mut rig = Self::new();
+        rig.keep(name, content);
+        rig
+    }
+
     /// A new leader of what the server holds.
     fn over(server: Server) -> Self {
         let mut rig = Self::young(server);

@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn an_object_that_a_person_deletes_is_written_again_from_memory() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.record("b", "1").unwrap();
     rig.pass(S);
     let deleted = rig.now;
@@ -30,8 +29,7 @@ fn an_object_that_a_person_deletes_is_written_again_from_memory() {
 
 #[test]
 fn a_deletion_is_also_noticed_by_a_write() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.server.delete(0);
     let waiter = rig.record("a", "2").unwrap();
     let commit = rig.commit();
@@ -47,8 +45,7 @@ fn a_deletion_is_also_noticed_by_a_write() {
 #[test]
 fn an_entry_that_a_person_edits_or_removes_is_written_again() {
     for edit in [Some("{}"), None] {
-        let mut rig = Rig::new();
-        rig.keep("a", "1");
+        let mut rig = Rig::keeping("a", "1");
         rig.server.edit(0, |data| match edit {
             Some(edit) => drop(data.insert(key("a"), text(edit))),
             None => drop(data.remove("a")),
@@ -63,8 +60,7 @@ fn an_entry_that_a_person_edits_or_removes_is_written_again() {
 
 #[test]
 fn a_rewriting_that_is_refused_is_tried_again_and_the_entry_is_kept() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.server.delete(0);
     rig.now += 30 * S;
     rig.read();
@@ -84,8 +80,7 @@ fn a_rewriting_that_is_refused_is_tried_again_and_the_entry_is_kept() {
 
 #[test]
 fn entries_of_another_writer_are_adopted_and_are_not_removed_unseen() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.server.put(0, "other", "7:x");
     rig.remove("a");
     rig.now += 3 * S;
@@ -129,8 +124,7 @@ fn another_writer_s_entry_with_the_key_of_a_pending_one_is_replaced_or_counts() 
 
 #[test]
 fn while_a_segment_is_unreadable_nothing_is_recorded_and_nothing_is_changed() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.keep("b", "1");
     rig.server.broken.insert(0);
     rig.now += 30 * S;
@@ -196,8 +190,7 @@ fn a_write_of_the_last_leader_that_lands_in_the_first_minutes_of_a_term_is_notic
 
 #[test]
 fn segments_without_entries_are_not_looked_at() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     for _ in 0..10 {
         rig.now += 30 * S;
         assert_eq!(rig.read(), 0);
@@ -208,8 +201,7 @@ fn segments_without_entries_are_not_looked_at() {
 
 #[test]
 fn an_entry_that_goes_back_to_its_content_during_another_write_is_written_again() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.keep("b", "1");
     rig.now += S;
     rig.record("a", "2").unwrap();

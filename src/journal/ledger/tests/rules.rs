@@ -118,8 +118,7 @@ fn a_slow_commit_holds_up_the_next_one_for_a_second_only() {
 
 #[test]
 fn the_same_content_is_durable_already_and_another_replaces_it_where_it_is() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     assert!(matches!(rig.record("a", "1"), Err(Recorded::Durable)));
     assert_eq!(rig.idle_for(), Some(30 * S), "no write, only a look in half a minute");
     let waiter = rig.record("a", "2").unwrap();
@@ -150,8 +149,7 @@ fn two_that_record_the_same_share_one_write_and_a_replaced_one_is_withdrawn() {
 
 #[test]
 fn a_removed_entry_leaves_with_the_next_write_to_its_object() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.remove("a");
     rig.record("b", "1").unwrap();
     let commit = rig.commit();
@@ -161,8 +159,7 @@ fn a_removed_entry_leaves_with_the_next_write_to_its_object() {
 
 #[test]
 fn dead_entries_leave_by_themselves_when_the_journal_is_quiet() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.now += 10 * S;
     rig.remove("a");
     assert_eq!(rig.idle_until(), Some(rig.now + 3 * S));
@@ -198,8 +195,7 @@ fn a_journal_that_is_never_quiet_is_tidied_nevertheless() {
 
 #[test]
 fn what_is_recorded_again_before_its_removal_stays_until_it_is_durable() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.remove("a");
     rig.record("a", "2").unwrap();
     let commit = rig.commit();
@@ -293,8 +289,7 @@ fn a_new_leader_has_the_entries_of_its_predecessor_and_of_two_copies_the_later()
 
 #[test]
 fn a_write_that_only_removes_entries_holds_no_new_entry_up() {
-    let mut rig = Rig::new();
-    rig.keep("a", "1");
+    let mut rig = Rig::keeping("a", "1");
     rig.remove("a");
     rig.now += 10 * S;
     let tidying = rig.commit();

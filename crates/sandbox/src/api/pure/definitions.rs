@@ -84,6 +84,14 @@ pub fn columns(resource: &Resource) -> &'static [PrinterColumn] {
     }
 }
 
+/// A reference to an object, without its rules.
+fn reference() -> Value {
+    let members = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"];
+    let mut reference = object(&members.into_iter().map(|name| (name.to_owned(), text())).collect());
+    reference["x-kubernetes-map-type"] = "atomic".into();
+    reference
+}
+
 static CLASSES: LazyLock<Value> = LazyLock::new(|| {
     let mut schema = root(&json!({
         "deletionPolicy": policy(), "driver": text(),
@@ -94,9 +102,7 @@ static CLASSES: LazyLock<Value> = LazyLock::new(|| {
 });
 
 static CONTENTS: LazyLock<Value> = LazyLock::new(|| {
-    let reference = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"];
-    let mut reference = object(&reference.into_iter().map(|name| (name.to_owned(), text())).collect());
-    reference["x-kubernetes-map-type"] = "atomic".into();
+    let mut reference = reference();
     let both = "both spec.volumeSnapshotRef.name and spec.volumeSnapshotRef.namespace must be set";
     reference["x-kubernetes-validations"] = json!([rule("has(self.name) && has(self.__namespace__)", both)]);
     let mut spec = object(&json!({
@@ -146,9 +152,7 @@ static GROUP_CLASSES: LazyLock<Value> = LazyLock::new(|| {
 });
 
 static GROUP_CONTENTS: LazyLock<Value> = LazyLock::new(|| {
-    let reference = ["apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid"];
-    let mut reference = object(&reference.into_iter().map(|name| (name.to_owned(), text())).collect());
-    reference["x-kubernetes-map-type"] = "atomic".into();
+    let mut reference = reference();
     reference["x-kubernetes-validations"] = json!([
         rule(
             "has(self.name) && has(self.__namespace__)",
