@@ -197,7 +197,8 @@ node *args:
         {{ if args == "" { "node::" } else { prepend("node::", args) } }} --skip chart:: --test-threads 1
 
 # `--focus REGEX` and `--labels FILTER` choose specs; `--sidecars` has the Go sidecars in the daemon's place, and `--turns` both
-# in turn, with the daemon killed. With the program of csi-driver-host-path in CSI_DRIVER_HOST_PATH, that driver is on one node.
+# in turn, with the daemon killed, in specs of two minutes or more. With the program of csi-driver-host-path in CSI_DRIVER_HOST_PATH,
+# that driver is on one node.
 # Kubernetes' own External Storage suite with the demo driver, on three nodes as `just node` has them (needs Linux, root and Go).
 kubernetes-suite *args:
     GROUND=cluster KUBERNETES_SUITE={{ quote(args) }} \

@@ -1,5 +1,7 @@
 //! Which Events are written, and when.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn target(uid: &str) -> EventTarget {
@@ -152,4 +154,72 @@ fn what_happens_again_after_the_server_forgot_is_news() {
     write(&mut book, 0);
     assert_eq!(note(&mut book, "u", "x", 3600), Noted::Owed);
     assert_eq!(write(&mut book, 3600).note, "x");
+}
+
+/// What happens to a book, the Event that is next among it.
+#[derive(Debug, Clone)]
+enum Step {
+    /// One of a few Events happens.
+    Note(EventPriority, Duration, u8),
+    Write,
+    Fail(Option<u64>),
+    Vanish(u8),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let priority = prop_oneof![Just(EventPriority::Standing), Just(EventPriority::Usual), Just(EventPriority::Low)];
+    let recount = prop_oneof![Just(RECOUNT), Just(RECOUNT_SOON)];
+    prop_oneof![
+        6 => (priority, recount, 0_u8..8).prop_map(|(priority, recount, what)| Step::Note(priority, recount, what)),
+        4 => Just(Step::Write),
+        2 => prop::option::of(0_u64..100).prop_map(Step::Fail),
+        1 => (0_u8..8).prop_map(Step::Vanish),
+        3 => prop_oneof![1_u64..20, 200_u64..400, Just(3600)].prop_map(Step::Wait),
+    ]
+}
+
+/// The next Event by a walk over all.
+fn walked(book: &EventBook<()>, now: Duration) -> Next {
+    let owed = || book.entries.iter().filter(|(_, entry)| entry.is_owed());
+    let due = owed().filter(|(_, entry)| entry.due <= now).min_by_key(|(_, entry)| (entry.priority, entry.order));
+    match (due, owed().map(|(_, entry)| entry.due).min()) {
+        (Some((key, _)), _) => Next::Write(Arc::clone(key)),
+        (None, Some(due)) => Next::WaitUntil(due),
+        (None, None) => Next::Nothing,
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_orders_find_what_a_walk_over_all_finds(steps in prop::collection::vec(step(), 0..80)) {
+        let (mut book, mut now) = (EventBook::new(), 0);
+        for step in steps {
+            let at = Duration::from_secs(now);
+            match (step, book.next(at)) {
+                (Step::Note(priority, recount, what), _) => {
+                    note_for(&mut book, (priority, recount), &format!("u{}", what % 3), &format!("{what}"), now);
+                }
+                (Step::Write, Next::Write(_)) => drop(write(&mut book, now)),
+                (Step::Fail(retry_after), Next::Write(key)) => {
+                    book.failed(&key, retry_after.map(Duration::from_secs), at);
+                }
+                (Step::Vanish(what), _) => {
+                    let key = book.entries.keys().find(|key| key.note == format!("{what}")).cloned();
+                    if let Some(key) = key {
+                        book.vanished(&key);
+                    }
+                }
+                (Step::Wait(seconds), _) => now += seconds,
+                (Step::Write | Step::Fail(_), _) => {}
+            }
+            let at = Duration::from_secs(now);
+            prop_assert_eq!(book.next(at), walked(&book, at));
+            prop_assert_eq!(book.ready.len() + book.waiting.len() + book.settled.len(), book.entries.len());
+            let settled = book.settled.iter().map(|((seen, _), key)| (*seen, key));
+            for (seen, key) in settled {
+                prop_assert!(!book.entries[key].is_owed() && book.entries[key].last_seen == seen);
+            }
+        }
+    }
 }

@@ -35,7 +35,10 @@ pub(super) async fn during<T>(lab: &Lab, driver: &Driver, specs: impl Future<Out
     };
     take(lab, driver, Turn::Daemon).await;
     println!("{count} turns: {TURNS:?}, and again");
-    assert!(count >= TURNS.len(), "the specs were over after {count} turns");
+    assert!(
+        count >= TURNS.len(),
+        "the specs were over after {count} turns of {TURN:?}, before each had come: choose more of them"
+    );
     done
 }
 
