@@ -285,13 +285,13 @@ impl Reloader {
         };
         match decide(&self.current, &loaded, depends_on) {
             Verdict::Same => {
+                self.succeeded();
                 if self.is_refused() {
                     info!(source = configuration.name(), "the configuration is the same as the one in effect");
                 } else if asked {
                     info!(source = configuration.name(), "the configuration has not changed");
                 }
                 self.standing.change(|known| known.refused = None);
-                self.succeeded();
                 None
             }
             Verdict::Refuse(refusal) => {
@@ -312,6 +312,8 @@ impl Reloader {
 
     /// It is in effect from now on.
     pub(super) fn applied(&mut self, loaded: Loaded, change: Change) {
+        self.meter.counter(&names::CONFIG_RELOADS, &[("result", "applied")]).increment(1);
+        self.succeeded();
         info!(
             source = self.configuration.as_ref().map(Configuration::name),
             keys = ?change.keys,
@@ -330,8 +332,6 @@ impl Reloader {
             known.changes += 1;
             known.keys = change.keys.into_iter().collect();
         });
-        self.meter.counter(&names::CONFIG_RELOADS, &[("result", "applied")]).increment(1);
-        self.succeeded();
     }
 
     /// A role can't read its section although it was checked: a check is missing.
@@ -339,8 +339,11 @@ impl Reloader {
         self.refuse(RefusedBecause::Faults, error_chain(error), Vec::new());
     }
 
-    /// Reports why the file is refused, once per content.
+    /// Reports why the file is refused, once per content. The status comes last, as it does for a file that is taken: what it shows stands
+    /// in the metrics and in the log by then.
     fn refuse(&self, because: RefusedBecause, summary: String, faults: Vec<Fault>) {
+        self.meter.counter(&names::CONFIG_RELOADS, &[("result", because.label())]).increment(1);
+        self.meter.gauge(&names::CONFIG_LAST_SUCCESSFUL, &[]).set(0.0);
         let source = self.configuration.as_ref().map(Configuration::name);
         error!(source, because = because.label(), summary, "the new configuration is refused, the old one stays");
         for Fault { key, found, allowed, origin } in &faults {
@@ -351,8 +354,6 @@ impl Reloader {
         let report = RefusedReport { because, summary, since: Age::default(), faults: faults.collect() };
         let now = self.clock.now();
         self.standing.change(|known| known.refused = Some((now, report)));
-        self.meter.counter(&names::CONFIG_RELOADS, &[("result", because.label())]).increment(1);
-        self.meter.gauge(&names::CONFIG_LAST_SUCCESSFUL, &[]).set(0.0);
     }
 
     fn succeeded(&self) {
