@@ -7,7 +7,7 @@
 use std::fmt;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -114,6 +114,31 @@ struct Role {
     facts: Vec<Fact>,
 }
 
+/// The pod of the leader, of which only the ports are read.
+#[derive(Debug, Clone, Deserialize, Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
+struct LeaderPod {
+    metadata: ObjectMeta,
+    spec: Option<PodSpec>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct PodSpec {
+    containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Container {
+    ports: Option<Vec<ContainerPort>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerPort {
+    name: Option<String>,
+    container_port: i32,
+}
+
 /// Asks the leader of this driver for what it shows, through the API server. `namespace`: of the Lease and the pod.
 pub async fn orphans(
     access: &ClusterAccess,
@@ -130,7 +155,7 @@ pub async fn orphans(
     let holder = lease.spec.and_then(|spec| spec.holder_identity).filter(|holder| !holder.is_empty());
     let Some(identity) = holder else { return Err(OrphansError::NoLeader(lease_name)) };
     let name = election::pod_of(&identity);
-    let Some(pod) = read::<Pod>(&client, "Pod", namespace, name).await? else {
+    let Some(pod) = read::<LeaderPod>(&client, "Pod", namespace, name).await? else {
         return Err(OrphansError::NoPod { lease: lease_name, namespace: namespace.to_owned(), identity });
     };
     let port = port(&pod);
@@ -160,7 +185,7 @@ where
 }
 
 /// The port of the diagnostics: the one that the chart's pods name, else the default.
-fn port(pod: &Pod) -> i32 {
+fn port(pod: &LeaderPod) -> i32 {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let named = containers.flat_map(|container| container.ports.iter().flatten());
     let named = named.filter(|port| port.name.as_deref() == Some(PORT)).map(|port| port.container_port).next();

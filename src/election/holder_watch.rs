@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 
 use super::identity::ContainerProcess;
 use super::lease_client::LeaseError;
 use super::object_watch::{ObjectWatch, Sighting};
-use super::proof;
+use super::proof::{self, HolderPod};
 
 /// The pause after a refusal. People must grant the right first.
 const WITHOUT_RIGHT: Duration = Duration::from_secs(60);
@@ -18,8 +17,8 @@ const PRESENT: &str = "0";
 /// Keeps the watch of one pod open.
 pub(super) struct HolderWatch {
     /// The pods of the other candidates; `None`: no holder's is watched.
-    pods: Option<Api<Pod>>,
-    watch: ObjectWatch<Pod>,
+    pods: Option<Api<HolderPod>>,
+    watch: ObjectWatch<HolderPod>,
     /// The process whose pod is watched.
     holder: Option<String>,
 }

@@ -15,12 +15,47 @@
 //! | running, waiting, not ready, unknown; phase Failed, as of an evicted pod or one on a lost node | no |
 //! | another pod of this name; no pod | no |
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 
 use super::identity::{ContainerProcess, termination_message};
 
+/// A pod, of which only what its kubelet says of the ends of its processes is read. All fields of a pod would be a fiftieth of the daemon's
+/// program.
+#[derive(Debug, Clone, Default, Deserialize, kube::Resource)]
+#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
+pub(super) struct HolderPod {
+    metadata: ObjectMeta,
+    status: Option<PodStatus>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodStatus {
+    container_statuses: Option<Vec<ContainerStatus>>,
+    init_container_statuses: Option<Vec<ContainerStatus>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerStatus {
+    name: String,
+    state: Option<ContainerState>,
+    last_state: Option<ContainerState>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerState {
+    terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Terminated {
+    message: Option<String>,
+}
+
 /// Whether the process with the identity `holder` has ended, by the word of the kubelet of its pod.
-pub(super) fn has_ended(holder: &str, pod: &Pod) -> bool {
+pub(super) fn has_ended(holder: &str, pod: &HolderPod) -> bool {
     let Some(process) = ContainerProcess::parse(holder) else { return false };
     let Some(status) = &pod.status else { return false };
     let message = termination_message(holder);
@@ -46,7 +81,7 @@ mod tests {
 
     const HOLDER: &str = "pod_u1_daemon_00000002";
 
-    fn pod(uid: &str, status: &Value) -> Pod {
+    fn pod(uid: &str, status: &Value) -> HolderPod {
         serde_json::from_value(json!({ "metadata": { "name": "pod", "uid": uid }, "status": status })).unwrap()
     }
 
@@ -100,6 +135,6 @@ mod tests {
         assert!(!has_ended(HOLDER, &pod("u1", &evicted)), "a word about the pod says nothing of the process");
         let status = json!({ "containerStatuses": [container("daemon", &own, &none)] });
         assert!(!has_ended("pod_1", &pod("u1", &status)), "an identity without a container");
-        assert!(!has_ended(HOLDER, &Pod::default()));
+        assert!(!has_ended(HOLDER, &HolderPod::default()));
     }
 }

@@ -39,6 +39,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(27, "the RPCs that the driver gets fewer of at once are shown"),
             Growth(2, "which build this is stands beside the folders"),
             Growth(25, "a daemon whose roles work for all drivers connects to none"),
+            Growth(20, "of a leader's pod only the ports are read: all fields of a pod are a fiftieth of the program"),
         ],
     ),
     ("cli", 140, &[]),
@@ -122,6 +123,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
         &[
             Growth(112, "a process names its container, and takes the Lease of the container's last process"),
             Growth(175, "a standby watches the pod of the holder for the end of its process"),
+            Growth(28, "of that pod only the ends of its containers are read"),
         ],
     ),
     (
