@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use metrics::{Counter, Gauge};
 
-use super::fanout::{Change, Fanout, News, Place};
+use super::change::Change;
+use super::fanout::{Fanout, News, Place};
 use super::names::ObjectName;
 use super::objects::{Cached, Fields, IndexName};
 use super::subscription::{Link, Subscribed, Subscriber, Subscription};

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::change::{Change, Origin};
 use super::foreign::{Foreign, entries, hash};
 use super::names::{Address, ObjectName};
 use super::objects::{Cached, IndexName};
@@ -43,30 +44,6 @@ pub enum News<K> {
     Deleted(K),
     /// The server's answer to our own write.
     OwnWrite(K),
-}
-
-/// Where a change comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// The object was in the cache when the subscription began.
-    Replay,
-    /// A watch event.
-    Watch,
-    /// A list.
-    Relist,
-    /// Our own write.
-    OwnWrite,
-}
-
-/// One object's change. An add has no `old`, a delete no `new`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change<K> {
-    /// The old object.
-    pub old: Option<Arc<K>>,
-    /// The new object.
-    pub new: Option<Arc<K>>,
-    /// The source of the event.
-    pub origin: Origin,
 }
 
 /// The objects of one kind, with their indexes.

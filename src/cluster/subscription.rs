@@ -20,7 +20,8 @@ use tracing::error;
 
 use crate::process::{panic_message, watch};
 
-use super::fanout::{Change, Origin, Place};
+use super::change::{Change, Origin};
+use super::fanout::Place;
 use super::foreign::hash;
 use super::names::ObjectName;
 use super::objects::Cached;
@@ -61,7 +62,7 @@ impl<K: Cached> Subscriber<K> {
     /// Delivers a change to the subscriber.
     pub(super) fn hear(&mut self, change: &Change<K>) {
         let Some(replay) = &mut self.replay else { return self.tell(change) };
-        let Some(object) = change.new.as_deref().or(change.old.as_deref()).filter(|_| replay.at.is_some()) else {
+        let Some(object) = change.last().filter(|_| replay.at.is_some()) else {
             return;
         };
         let name = hash(ObjectName::of(object));

@@ -78,6 +78,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(5, "volumes of in-tree plugins are found by an index"),
             Growth(21, "a Lease is read where nobody leads by it"),
             Growth(35, "the next Event to write is found without a walk over all that are known"),
+            Growth(
+                18,
+                "a change says what is gone with it, and what it is about, which ten triggers found out by themselves",
+            ),
         ],
     ),
     (

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::attachment;
-use crate::cluster::fanout::{Change, Fanout, News, Origin};
+use crate::cluster::change::{Change, Origin};
+use crate::cluster::fanout::{Fanout, News};
 use crate::cluster::names::ObjectName;
 use crate::cluster::objects::{BY_NODE, BY_VOLUME, Cached as _, Fields, VolumeAttachment};
 

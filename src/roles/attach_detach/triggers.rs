@@ -9,7 +9,7 @@ use crate::cluster::{
     PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment,
 };
 use crate::queue::{Activation, Cause};
-use crate::roles::kit::{Controllers, look_at_each};
+use crate::roles::kit::{Controllers, look_at_each, with};
 
 use super::context::Context;
 use super::counts::Counts;
@@ -24,24 +24,19 @@ const PARTS: u32 = 60;
 /// Wakes keys for all cached objects, and then for each change.
 pub(super) fn follow(cx: &Arc<Context>, controllers: &mut Controllers) {
     // What the wishes of pods are read from comes before the pods, and attachments come last: the others tell of which volume they are.
-    controllers.on_store(&cx.stores.drivers, on(cx, driver_changed));
-    controllers.on_store(&cx.stores.claims, on(cx, claim_changed));
-    controllers.on_store(&cx.stores.volumes, on(cx, volume_changed));
-    controllers.on_store(&cx.stores.nodes, on(cx, node_changed));
-    controllers.on_store(&cx.stores.pods, on(cx, pod_changed));
-    controllers.on_store(&cx.stores.attachments, on(cx, attachment_changed));
-}
-
-fn on<K: 'static>(cx: &Arc<Context>, trigger: fn(&Context, &Change<K>)) -> impl Fn(&Change<K>) + Send + Sync + 'static {
-    let cx = Arc::clone(cx);
-    move |change| trigger(&cx, change)
+    controllers.on_store(&cx.stores.drivers, with(cx, driver_changed));
+    controllers.on_store(&cx.stores.claims, with(cx, claim_changed));
+    controllers.on_store(&cx.stores.volumes, with(cx, volume_changed));
+    controllers.on_store(&cx.stores.nodes, with(cx, node_changed));
+    controllers.on_store(&cx.stores.pods, with(cx, pod_changed));
+    controllers.on_store(&cx.stores.attachments, with(cx, attachment_changed));
 }
 
 /// Row 1. A pod of another uid under the name is another pod.
 fn pod_changed(cx: &Context, change: &Change<Pod>) {
     let (old, new) = (change.old.as_deref(), change.new.as_ref());
-    if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
-        cx.forget(old);
+    if let Some(gone) = change.gone() {
+        cx.forget(gone);
     }
     if let Some(new) = new.filter(|new| old.map(pod_facts) != Some(pod_facts(new))) {
         cx.resolve(new);
@@ -102,11 +97,11 @@ fn attachment_changed(cx: &Context, change: &Change<VolumeAttachment>) {
     cx.guard.found(by_other);
     let (old, new) = (change.old.as_deref(), change.new.as_deref());
     // Also what this process has written: the attacher beside this role writes the status.
-    if let Some(old) = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid)) {
+    if let Some(gone) = change.gone() {
         // Its volume is told before it is forgotten.
-        wake(cx, old, is_reportable(Some(old)));
-        cx.memory.attachments.forget(&old.metadata.uid);
-        cx.memory.orphans.forget(&old.metadata.uid);
+        wake(cx, gone, is_reportable(Some(gone)));
+        cx.memory.attachments.forget(&gone.metadata.uid);
+        cx.memory.orphans.forget(&gone.metadata.uid);
     }
     if let Some(new) = new {
         let (was, is) = (is_reportable(old), is_reportable(Some(new)));

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{BY_NODE, BY_VOLUME, VolumeAttachment};
+use crate::cluster::{BY_NODE, BY_VOLUME, Change, CsiNode, PersistentVolume, VolumeAttachment};
 use crate::queue::{Activation, Cause, WorkQueue};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{Controllers, Wake, look_at_each};
+use crate::roles::kit::{Controllers, Wake, look_at_each, with};
 
 use super::attachment::{direction_of, epoch_of};
 use super::context::Context;
@@ -28,51 +28,48 @@ pub(super) struct Queues {
 impl Queues {
     /// Adds keys for all cached objects, and then for each change.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
-        let stores = &cx.stores;
-        controllers.on_store(&stores.attachments, {
-            let (queues, cx) = (self.clone(), Arc::clone(cx));
-            move |change| {
-                if let Some(old) = &change.old
-                    && change.new.as_ref().is_some_and(|new| new.metadata.uid != old.metadata.uid)
-                {
-                    queues.forget(old, &cx);
-                }
-                if let Some(object) = change.new.as_deref().or(change.old.as_deref()) {
-                    match predicates::attachment_wake(change, &cx.rules.driver) {
-                        Wake::Now => queues.wake(object, Cause::Changed),
-                        Wake::Forget => queues.forget(object, &cx),
-                        Wake::No => {}
-                    }
-                }
-                if let Some(volume) = predicates::volume_to_release(change) {
-                    queues.wake_volume(volume.to_owned(), Cause::Changed);
-                }
+        let (both, stores) = (Arc::new((self.clone(), Arc::clone(cx))), &cx.stores);
+        controllers.on_store(&stores.attachments, with(&both, |(queues, cx), change| queues.on_attachment(change, cx)));
+        controllers.on_store(&stores.volumes, with(&both, |(queues, cx), change| queues.on_volume(change, cx)));
+        controllers.on_store(&stores.nodes, with(&both, |(queues, cx), change| queues.on_node(change, cx)));
+    }
+
+    fn on_attachment(&self, change: &Change<VolumeAttachment>, cx: &Context) {
+        if let Some(old) = &change.old
+            && change.new.as_ref().is_some_and(|new| new.metadata.uid != old.metadata.uid)
+        {
+            self.forget(old, cx);
+        }
+        if let Some(object) = change.last() {
+            match predicates::attachment_wake(change, &cx.rules.driver) {
+                Wake::Now => self.wake(object, Cause::Changed),
+                Wake::Forget => self.forget(object, cx),
+                Wake::No => {}
             }
-        });
-        controllers.on_store(&stores.volumes, {
-            let (queues, cx) = (self.clone(), Arc::clone(cx));
-            move |change| {
-                let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return };
-                let name = object.metadata.name.to_string();
-                match predicates::volume_wake(change, &cx.rules) {
-                    Wake::Now => queues.wake_volume(name.clone(), Cause::Changed),
-                    Wake::Forget => queues.volumes.forget(&name),
-                    Wake::No => {}
-                }
-                if predicates::volume_unblocks(change) {
-                    queues.wake_unsettled(&cx.stores.attachments.find(BY_VOLUME, &name), &cx);
-                }
-            }
-        });
-        controllers.on_store(&stores.nodes, {
-            let (queues, cx) = (self.clone(), Arc::clone(cx));
-            move |change| {
-                let Some(node) = change.new.as_deref().map(|node| &*node.metadata.name) else { return };
-                if predicates::node_unblocks(change, &cx.rules.driver) {
-                    queues.wake_unsettled(&cx.stores.attachments.find(BY_NODE, node), &cx);
-                }
-            }
-        });
+        }
+        if let Some(volume) = predicates::volume_to_release(change) {
+            self.wake_volume(volume.to_owned(), Cause::Changed);
+        }
+    }
+
+    fn on_volume(&self, change: &Change<PersistentVolume>, cx: &Context) {
+        let Some(object) = change.last() else { return };
+        let name = object.metadata.name.to_string();
+        match predicates::volume_wake(change, &cx.rules) {
+            Wake::Now => self.wake_volume(name.clone(), Cause::Changed),
+            Wake::Forget => self.volumes.forget(&name),
+            Wake::No => {}
+        }
+        if predicates::volume_unblocks(change) {
+            self.wake_unsettled(&cx.stores.attachments.find(BY_VOLUME, &name), cx);
+        }
+    }
+
+    fn on_node(&self, change: &Change<CsiNode>, cx: &Context) {
+        let Some(node) = change.new.as_deref().map(|node| &*node.metadata.name) else { return };
+        if predicates::node_unblocks(change, &cx.rules.driver) {
+            self.wake_unsettled(&cx.stores.attachments.find(BY_NODE, node), cx);
+        }
     }
 
     pub(super) fn wake(&self, object: &VolumeAttachment, cause: Cause) {

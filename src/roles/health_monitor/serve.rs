@@ -124,10 +124,8 @@ fn follow(cx: &Arc<Context>, queue: &WorkQueue<String>, controllers: &mut Contro
         let (cx, queue) = (Arc::clone(cx), queue.clone());
         move |change: &Change<PersistentVolumeClaim>| {
             let (old, new) = (change.old.as_deref(), change.new.as_deref());
-            if let Some(old) = old
-                && new.is_none_or(|new| new.metadata.uid != old.metadata.uid)
-            {
-                cx.gauges.show(&ObjectName::of(old), None);
+            if let Some(gone) = change.gone() {
+                cx.gauges.show(&ObjectName::of(gone.as_ref()), None);
             }
             let is_bound_now = new.is_some_and(|new| old.is_none_or(|old| old.status.phase != new.status.phase));
             let volume = new.filter(|_| is_bound_now).and_then(|new| new.spec.volume_name.as_deref());
@@ -143,8 +141,8 @@ fn follow(cx: &Arc<Context>, queue: &WorkQueue<String>, controllers: &mut Contro
             if let Some(new) = new.filter(|new| old.is_none_or(|old| old.phase != new.phase)) {
                 ask_for(&cx, &queue, new, change.origin);
             }
-            let gone = old.filter(|old| new.is_none_or(|new| new.metadata.uid != old.metadata.uid));
-            if let Some(handle) = gone.and_then(|gone| cx.handle(gone)).filter(|handle| cx.volumes(handle).is_empty()) {
+            let gone = change.gone().and_then(|gone| cx.handle(gone));
+            if let Some(handle) = gone.filter(|handle| cx.volumes(handle).is_empty()) {
                 queue.forget(&handle);
                 cx.memory.forget(&handle);
             }

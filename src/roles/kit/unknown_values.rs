@@ -96,10 +96,8 @@ impl UnknownValues {
     ) -> impl Fn(&Change<K>) + Send + Sync + 'static {
         let values = Arc::clone(self);
         move |change| {
-            if let Some(old) = &change.old
-                && change.new.as_deref().is_none_or(|new| new.meta().uid != old.meta().uid)
-            {
-                values.forget(&old.meta().uid);
+            if let Some(gone) = change.gone() {
+                values.forget(&gone.meta().uid);
             }
             if let Some(new) = change.new.as_deref() {
                 values.see(new, find(new));

@@ -40,11 +40,6 @@ pub(super) struct Queues {
     pub(super) sources: WorkQueue<SourceKey>,
 }
 
-/// The object of a change: as it is now, or as it was last.
-fn last<K>(change: &Change<K>) -> Option<&K> {
-    change.new.as_deref().or(change.old.as_deref())
-}
-
 /// The queues have one lane each, and a claim's key holds its uid.
 fn activation(cause: Cause) -> Activation {
     Activation { cause, lane: 0, epoch: 0 }
@@ -103,13 +98,13 @@ impl Triggers {
     }
 
     fn snapshot_changed(&self, change: &Change<VolumeSnapshot>) {
-        if let Some(snapshot) = last(change).filter(|_| predicates::snapshot_unblocks(change)) {
+        if let Some(snapshot) = change.last().filter(|_| predicates::snapshot_unblocks(change)) {
             self.wake_users("VolumeSnapshot", &ObjectName::of(snapshot));
         }
     }
 
     fn content_changed(&self, change: &Change<VolumeSnapshotContent>) {
-        if let Some(content) = last(change).filter(|_| predicates::content_unblocks(change)) {
+        if let Some(content) = change.last().filter(|_| predicates::content_unblocks(change)) {
             let ObjectReference { namespace, name, .. } = &content.snapshot_ref;
             self.wake_users("VolumeSnapshot", &ObjectName::namespaced(namespace, name));
         }
@@ -118,7 +113,7 @@ impl Triggers {
     fn node_changed(&self, change: &Change<Node>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if old.map(|node| &node.metadata.labels) != new.map(|node| &node.metadata.labels) {
-            self.wake_node(last(change));
+            self.wake_node(change.last());
         }
     }
 
@@ -129,12 +124,12 @@ impl Triggers {
         let new = change.new.as_deref().and_then(|node| node.topology_keys(driver));
         self.claims.topology.keys().update(old, new);
         if predicates::csi_node_unblocks(change, driver) {
-            self.wake_node(last(change));
+            self.wake_node(change.last());
         }
     }
 
     fn claim_changed(&self, change: &Change<PersistentVolumeClaim>) {
-        let Some(object) = last(change) else { return };
+        let Some(object) = change.last() else { return };
         let replaced = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid);
         if let Some(old) = replaced {
             self.claim_gone(ClaimKey::of(old));
@@ -187,7 +182,7 @@ impl Triggers {
     }
 
     pub(super) fn volume_changed(&self, change: &Change<PersistentVolume>) {
-        let Some(object) = last(change) else { return };
+        let Some(object) = change.last() else { return };
         if let Some(old) = change.old.as_deref().filter(|old| old.metadata.uid != object.metadata.uid) {
             self.volume_gone(old);
         }

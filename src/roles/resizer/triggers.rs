@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{BY_ATTRIBUTES_CLASS, Change, ObjectName, PersistentVolume, PersistentVolumeClaim};
+use crate::cluster::{
+    BY_ATTRIBUTES_CLASS, Change, ObjectName, PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass,
+};
 use crate::queue::{Activation, Cause, WorkQueue};
-use crate::roles::kit::{Controllers, look_at_each};
+use crate::roles::kit::{Controllers, look_at_each, with};
 
 use super::context::Context;
 use super::job::{Job, WorkKey};
@@ -21,32 +23,17 @@ pub(super) struct Queue(pub(super) WorkQueue<WorkKey>);
 impl Queue {
     /// Feeds the queue from the caches, beginning with the objects that they have already.
     pub(super) fn follow(&self, cx: &Arc<Context>, controllers: &mut Controllers) {
-        controllers.on_store(&cx.stores.claims, {
-            let (queue, cx) = (self.clone(), Arc::clone(cx));
-            move |change| queue.on_claim(change, &cx)
-        });
-        controllers.on_store(&cx.stores.volumes, {
-            let (queue, cx) = (self.clone(), Arc::clone(cx));
-            move |change| queue.on_volume(change, &cx)
-        });
+        let both = Arc::new((self.clone(), Arc::clone(cx)));
+        controllers.on_store(&cx.stores.claims, with(&both, |(queue, cx), change| queue.on_claim(change, cx)));
+        controllers.on_store(&cx.stores.volumes, with(&both, |(queue, cx), change| queue.on_volume(change, cx)));
         if let Some(classes) = &cx.classes {
-            controllers.on(classes, {
-                let (queue, cx) = (self.clone(), Arc::clone(cx));
-                move |change| {
-                    let Some(class) = predicates::class_appears(change) else { return };
-                    for claim in cx.stores.claims.find(BY_ATTRIBUTES_CLASS, class) {
-                        queue.wake(&claim, &[Job::Modify], Cause::Changed, &cx);
-                    }
-                }
-            });
+            controllers.on(classes, with(&both, |(queue, cx), change| queue.on_class(change, cx)));
         }
     }
 
     fn on_claim(&self, change: &Change<PersistentVolumeClaim>, cx: &Context) {
-        if let Some(old) = change.old.as_deref()
-            && change.new.as_deref().is_none_or(|new| new.metadata.uid != old.metadata.uid)
-        {
-            self.forget(old, cx);
+        if let Some(gone) = change.gone() {
+            self.forget(gone, cx);
         }
         if let Some(new) = &change.new {
             let is_turned = |job: &Job| change.old.as_deref().is_none_or(|old| predicates::is_turned(old, new, *job));
@@ -64,6 +51,13 @@ impl Queue {
         let name = ObjectName::namespaced(&bound.namespace, &bound.name);
         let Some(claim) = cx.stores.claims.get(&name) else { return };
         self.wake(&claim, &Job::ALL, Cause::Changed, cx);
+    }
+
+    fn on_class(&self, change: &Change<VolumeAttributesClass>, cx: &Context) {
+        let Some(class) = predicates::class_appears(change) else { return };
+        for claim in cx.stores.claims.find(BY_ATTRIBUTES_CLASS, class) {
+            self.wake(&claim, &[Job::Modify], Cause::Changed, cx);
+        }
     }
 
     /// Adds those of these jobs for which there is work. Otherwise a change ends the job's failures, and that it waits.

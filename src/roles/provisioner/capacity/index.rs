@@ -40,9 +40,7 @@ impl Index {
 
     /// A class was created, changed or deleted. Returns the slots to refresh.
     pub fn class_changed(&mut self, change: &Change<StorageClass>) -> Vec<Slot> {
-        let Some(name) = change.new.as_ref().or(change.old.as_ref()).map(|class| class.metadata.name.clone()) else {
-            return Vec::new();
-        };
+        let Some(name) = change.last().map(|class| class.metadata.name.clone()) else { return Vec::new() };
         self.desired.class_changed(&name, change.new.as_ref())
     }
 

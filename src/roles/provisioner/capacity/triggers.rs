@@ -62,8 +62,7 @@ fn object_changed(shared: &Shared, change: &Change<CsiStorageCapacity>) {
 
 /// A Node or a CSINode has changed. Both are read while the index is locked: of two changes at once, the later reader sees both.
 fn node_changed<K: Object>(shared: &Shared, change: &Change<K>) {
-    let object = change.new.as_ref().or(change.old.as_ref());
-    let Some(node) = object.map(|object| &*object.meta().name) else { return };
+    let Some(node) = change.last().map(|object| &*object.meta().name) else { return };
     let slots = {
         let mut index = shared.index();
         let segment = shared.cx.nodes.segment_of(&shared.cx.scope.driver_name, node);

@@ -49,9 +49,7 @@ fn member_changed<K: Content>(cx: &Context<K>, change: &Change<VolumeSnapshotCon
 }
 
 fn content_changed<K: Content>(cx: &Context<K>, change: &Change<K>) {
-    if let Some(old) = &change.old
-        && change.new.as_deref().is_none_or(|new| new.meta().uid != old.meta().uid)
-    {
+    if let Some(old) = change.gone() {
         gone(old, change.origin == Origin::Relist, cx);
     }
     let Some(new) = &change.new else { return };
