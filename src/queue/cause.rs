@@ -92,6 +92,13 @@ pub struct Activation {
     pub epoch: u64,
 }
 
+impl Activation {
+    /// In the first lane, and without an epoch: a key keeps its failures, whatever object it stands for.
+    pub fn of(cause: Cause) -> Self {
+        Self { cause, lane: 0, epoch: 0 }
+    }
+}
+
 /// The epoch of a key: a hash of the object's uid (because names can be reused) and of the direction of the work.
 pub fn epoch_of(life: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -22,9 +22,6 @@ use super::names;
 use super::volume_id::VolumeId;
 use super::wishes::{self, Facts, PodWishes};
 
-/// The only lane of each queue.
-const LANE: usize = 0;
-
 /// The caches of a term.
 #[derive(Debug)]
 pub struct Stores {
@@ -58,22 +55,18 @@ pub struct Queues {
 impl Queues {
     /// Something has changed for a volume.
     pub fn wake_volume(&self, id: &VolumeId) {
-        self.volumes.add(id.clone(), changed());
+        self.volumes.add(id.clone(), Activation::of(Cause::Changed));
     }
 
     /// Something has changed for the status of a node.
     pub fn wake_node(&self, name: &str) {
-        self.nodes.add(name.to_owned(), changed());
+        self.nodes.add(name.to_owned(), Activation::of(Cause::Changed));
     }
 
     /// Something has changed for an attachment of an unknown volume.
     pub fn wake_orphan(&self, name: &str) {
-        self.orphans.add(name.to_owned(), changed());
+        self.orphans.add(name.to_owned(), Activation::of(Cause::Changed));
     }
-}
-
-fn changed() -> Activation {
-    Activation { cause: Cause::Changed, lane: LANE, epoch: 0 }
 }
 
 /// What a term remembers.

@@ -209,7 +209,7 @@ fn driver_changed(cx: &Context, change: &Change<CsiDriver>) {
 
 /// Row 8: looks at everything once in a period, spread over it, in case a change was missed. Never shortens a back-off.
 pub(super) async fn look_at_all(cx: Arc<Context>) {
-    let again = Activation { cause: Cause::Resync, lane: 0, epoch: 0 };
+    let again = Activation::of(Cause::Resync);
     let (mut counts, mut unresolved) = (Counts::default(), Unresolved::default());
     loop {
         // Grace of a driver may have ended.

@@ -13,9 +13,6 @@ use super::policy::{next_step, wants_release};
 use super::predicates;
 use super::progress::Progress;
 
-/// The only lane of the queue of volumes.
-const ONLY_LANE: usize = 0;
-
 /// The attacher's queues. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Queues {
@@ -78,7 +75,7 @@ impl Queues {
     }
 
     fn wake_volume(&self, name: String, cause: Cause) {
-        self.volumes.add(name, Activation { cause, lane: ONLY_LANE, epoch: 0 });
+        self.volumes.add(name, Activation::of(cause));
     }
 
     /// The attachment is gone, possibly by force: forgets all state about it.

@@ -156,17 +156,13 @@ fn ask_for(cx: &Context, queue: &WorkQueue<String>, volume: &PersistentVolume, o
         return;
     }
     if let Some((handle, _)) = cx.monitored(volume) {
-        queue.add(handle, activation(Cause::Changed));
+        queue.add(handle, Activation::of(Cause::Changed));
     }
-}
-
-fn activation(cause: Cause) -> Activation {
-    Activation { cause, lane: 0, epoch: 0 }
 }
 
 /// Makes one round or pass after the other.
 async fn rounds(cx: Arc<Context>, queue: WorkQueue<String>, pages: TermScope) {
-    let wake = |handle, cause| queue.add(handle, activation(cause));
+    let wake = |handle, cause| queue.add(handle, Activation::of(cause));
     loop {
         match cx.source() {
             Ok(Source::List) => {
@@ -197,7 +193,7 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
     for (number, handle) in (0_u32..).zip(handles) {
         sleep_until(begun + Duration::from_secs_f64(share * f64::from(number))).await;
         // A volume that waits after a failure goes on waiting.
-        queue.add(handle, activation(Cause::Resync));
+        queue.add(handle, Activation::of(Cause::Resync));
     }
     while queue.snapshot().iter().any(|item| item.next_run_in.is_none()) {
         sleep(LOOK.min(interval)).await;

@@ -89,8 +89,7 @@ impl Serve for Example {
             let queue = queue.clone();
             move |change| {
                 let Some(volume) = &change.new else { return };
-                let activation = Activation { cause: Cause::Changed, lane: 0, epoch: 0 };
-                queue.add(volume.metadata.name.to_string(), activation);
+                queue.add(volume.metadata.name.to_string(), Activation::of(Cause::Changed));
             }
         });
         let scope = TermScope::new(role, &term);

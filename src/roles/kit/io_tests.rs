@@ -218,7 +218,7 @@ impl World {
                 ends: Arc::clone(&ends),
             },
         );
-        queue.add(NAME.to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+        queue.add(NAME.to_owned(), Activation::of(Cause::Changed));
         let tried = async {
             while ends.lock().unwrap().is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;

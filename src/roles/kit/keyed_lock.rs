@@ -92,7 +92,7 @@ mod tests {
     impl Lane {
         fn add(&self, keys: &[&str]) {
             for key in keys {
-                self.queue.add((*key).to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+                self.queue.add((*key).to_owned(), Activation::of(Cause::Changed));
             }
         }
 
@@ -144,7 +144,7 @@ mod tests {
         let locks = Arc::new(KeyedLock::new(Clock::system()));
         let (queue, done, _tasks) = pairs(&locks);
         let add = async |key: &str| {
-            queue.add(key.to_owned(), Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+            queue.add(key.to_owned(), Activation::of(Cause::Changed));
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         let b = locks.locks.try_acquire("b").unwrap();

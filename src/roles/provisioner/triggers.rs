@@ -32,17 +32,12 @@ use super::unprotect;
 /// first list.
 const FIGURES: Duration = Duration::from_secs(1);
 
-/// The queues of a term.
+/// The queues of a term. They have one lane each, and a claim's key holds its uid.
 #[derive(Debug, Clone)]
 pub(super) struct Queues {
     pub(super) claims: WorkQueue<ClaimKey>,
     pub(super) volumes: WorkQueue<String>,
     pub(super) sources: WorkQueue<SourceKey>,
-}
-
-/// The queues have one lane each, and a claim's key holds its uid.
-fn activation(cause: Cause) -> Activation {
-    Activation { cause, lane: 0, epoch: 0 }
 }
 
 /// What fills the queues of a term. It knows all rooms.
@@ -60,7 +55,7 @@ impl Queues {
         let sources = self.sources.clone();
         Memory::marking(move |mark| {
             if let Some(source) = freed(&mark) {
-                sources.add(source, activation(Cause::Changed));
+                sources.add(source, Activation::of(Cause::Changed));
             }
         })
     }
@@ -151,7 +146,7 @@ impl Triggers {
             && !change.new.as_deref().is_some_and(needs)
             && let Some(source) = SourceKey::of(old)
         {
-            self.queues.sources.add(source, activation(Cause::Changed));
+            self.queues.sources.add(source, Activation::of(Cause::Changed));
         }
     }
 
@@ -238,7 +233,7 @@ impl Triggers {
     }
 
     fn wake_claim(&self, key: ClaimKey) {
-        self.queues.claims.add(key, activation(Cause::Changed));
+        self.queues.claims.add(key, Activation::of(Cause::Changed));
     }
 
     fn wake_volume(&self, object: &PersistentVolume, cause: Cause) {
@@ -307,7 +302,7 @@ impl Triggers {
             }
         })
         .await;
-        look_at_each(keys, |key| self.queues.claims.add(key, activation(Cause::Resync))).await;
+        look_at_each(keys, |key| self.queues.claims.add(key, Activation::of(Cause::Resync))).await;
         look_at_each(self.shared.caches.volumes.own(), |object| {
             if predicates::wants_work(&object, &self.deletion.rules).is_some() {
                 self.wake_volume(&object, Cause::Resync);
@@ -323,7 +318,7 @@ impl Triggers {
         loop {
             let had_snapshots = snapshots.is_synced();
             for source in unprotect::sweep(&self.claims).await {
-                self.queues.sources.add(source, activation(Cause::Resync));
+                self.queues.sources.add(source, Activation::of(Cause::Resync));
             }
             let every = self.shared.section.snapshot_sweep_interval;
             let next =

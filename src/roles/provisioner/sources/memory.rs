@@ -37,6 +37,6 @@ impl SourceMemory {
 
     /// A claim no longer needs the source: perhaps no claim does.
     pub fn may_be_free(&self, source: SourceKey) {
-        self.free.add(source, Activation { cause: Cause::Changed, lane: 0, epoch: 0 });
+        self.free.add(source, Activation::of(Cause::Changed));
     }
 }
