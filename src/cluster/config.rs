@@ -34,8 +34,6 @@ impl Section for KubernetesSection {
         if self.kubeconfig.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
             faults.add("kubeconfig", "\"\"", "a path, or null");
         }
-        if self.request_timeout.is_zero() {
-            faults.add("requestTimeout", duration::format(self.request_timeout), "longer than 0s");
-        }
+        duration::check_some("requestTimeout", self.request_timeout, faults);
     }
 }

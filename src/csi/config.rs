@@ -103,9 +103,7 @@ impl Section for CsiSection {
                 "a unix socket: unix:///absolute/path or /absolute/path",
             ),
         }
-        if self.timeout.is_zero() {
-            faults.add("timeout", duration::format(self.timeout), "longer than 0s");
-        }
+        duration::check_some("timeout", self.timeout, faults);
         let ConcurrencySection { min, max, .. } = self.concurrency;
         if min == 0 {
             faults.add("concurrency.min", min, "at least 1");

@@ -52,10 +52,8 @@ impl Default for LeaderElectionSection {
 impl Section for LeaderElectionSection {
     fn check(&self, faults: &mut Faults) {
         let (lease, renew, retry) = (self.lease_duration, self.renew_deadline, self.retry_period);
-        if lease < Duration::from_secs(1) {
-            // The Lease records whole seconds.
-            faults.add("leaseDuration", duration::format(lease), "at least 1s");
-        }
+        // The Lease records whole seconds.
+        duration::check_at_least("leaseDuration", lease, Duration::from_secs(1), faults);
         if renew >= lease {
             faults.add(
                 "renewDeadline",

@@ -43,16 +43,9 @@ impl Backoff {
     /// Reports invalid delays; `key` is the key of their block in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
         // A shorter delay is no back-off: failing work would be retried without pause.
-        if self.initial < Duration::from_millis(1) {
-            faults.add(&format!("{key}.initial"), duration::format(self.initial), "at least 1ms");
-        }
-        if self.max < self.initial {
-            faults.add(
-                &format!("{key}.max"),
-                duration::format(self.max),
-                format_args!("at least {key}.initial, which is {}", duration::format(self.initial)),
-            );
-        }
+        let initial = format!("{key}.initial");
+        duration::check_at_least(&initial, self.initial, Duration::from_millis(1), faults);
+        duration::check_not_below(&format!("{key}.max"), self.max, (&initial, self.initial), faults);
     }
 }
 
@@ -87,12 +80,7 @@ impl DriverRetrySection {
     /// Reports invalid delays; `key` is the key of this block in the role's section.
     pub fn check(&self, key: &str, faults: &mut Faults) {
         self.backoff().check(key, faults);
-        if self.infeasible < self.initial {
-            faults.add(
-                &format!("{key}.infeasible"),
-                duration::format(self.infeasible),
-                format_args!("at least {key}.initial, which is {}", duration::format(self.initial)),
-            );
-        }
+        let initial = (&*format!("{key}.initial"), self.initial);
+        duration::check_not_below(&format!("{key}.infeasible"), self.infeasible, initial, faults);
     }
 }

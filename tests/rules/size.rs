@@ -52,6 +52,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(141, "quantities, names of in-tree plugins and of gRPC codes, which stood in cluster and csi"),
             Growth(3, "locks that cannot be poisoned are another crate's"),
             Growth(18, "a key's duration is one type for serde and for the schema, which each key said twice"),
+            Growth(
+                9,
+                "durations of the configuration are compared with their least one, which eleven sections did by themselves",
+            ),
         ],
     ),
     (

@@ -100,9 +100,7 @@ impl Section for AttachDetachSection {
     fn check(&self, faults: &mut Faults) {
         self.retry.backoff().check("retry", faults);
         checks::workers("workers", self.workers, faults);
-        if self.resync < Duration::from_secs(1) {
-            faults.add("resync", duration::format(self.resync), "at least 1s");
-        }
+        duration::check_at_least("resync", self.resync, Duration::from_secs(1), faults);
         if self.force_detach_on_timeout && self.max_wait_for_unmount < Duration::from_secs(60) {
             let expected =
                 "at least 1m, because a volume that is still mounted loses data (forceDetachOnTimeout: true)";

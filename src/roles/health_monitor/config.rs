@@ -86,19 +86,13 @@ impl Section for HealthMonitorSection {
         duration::check_deadline("timeout", self.timeout, faults);
         // Less is a loop that does nothing but ask.
         for (key, interval) in [("interval", self.interval), ("listInterval", self.list_interval)] {
-            if interval < Duration::from_millis(100) {
-                faults.add(key, duration::format(interval), "at least 100ms");
-            }
+            duration::check_at_least(key, interval, Duration::from_millis(100), faults);
         }
         if self.page_size < 0 {
             faults.add("pageSize", self.page_size, "at least 0");
         }
-        if self.page_timeout.is_zero() {
-            faults.add("pageTimeout", duration::format(self.page_timeout), "longer than 0s");
-        }
-        if self.node_down_after.is_zero() {
-            faults.add("nodeDownAfter", duration::format(self.node_down_after), "longer than 0s");
-        }
+        duration::check_some("pageTimeout", self.page_timeout, faults);
+        duration::check_some("nodeDownAfter", self.node_down_after, faults);
         checks::workers("workers", self.workers, faults);
     }
 }

@@ -40,9 +40,7 @@ impl Section for LivenessSection {
         if !self.path.starts_with('/') || !self.path.chars().all(is_plain) {
             faults.add("path", format_args!("{:?}", self.path), "a path such as /healthz");
         }
-        if self.probe_timeout.is_zero() {
-            faults.add("probeTimeout", duration::format(self.probe_timeout), "longer than 0s");
-        }
+        duration::check_some("probeTimeout", self.probe_timeout, faults);
     }
 }
 

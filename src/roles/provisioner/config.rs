@@ -155,13 +155,8 @@ impl Section for ProvisionerSection {
         if node.base_delay.is_zero() {
             faults.add("nodeDeployment.baseDelay", duration::format(node.base_delay), "at least 1ms");
         }
-        if node.max_delay < node.base_delay {
-            faults.add(
-                "nodeDeployment.maxDelay",
-                duration::format(node.max_delay),
-                format_args!("at least nodeDeployment.baseDelay, which is {}", duration::format(node.base_delay)),
-            );
-        }
+        let base = ("nodeDeployment.baseDelay", node.base_delay);
+        duration::check_not_below("nodeDeployment.maxDelay", node.max_delay, base, faults);
     }
 }
 

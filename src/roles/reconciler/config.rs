@@ -35,12 +35,8 @@ impl Default for ReconcilerSection {
 impl Section for ReconcilerSection {
     fn check(&self, faults: &mut Faults) {
         // Less is a loop that does nothing but list.
-        if self.interval < Duration::from_millis(100) {
-            faults.add("interval", duration::format(self.interval), "at least 100ms");
-        }
-        if self.page_timeout.is_zero() {
-            faults.add("pageTimeout", duration::format(self.page_timeout), "longer than 0s");
-        }
+        duration::check_at_least("interval", self.interval, Duration::from_millis(100), faults);
+        duration::check_some("pageTimeout", self.page_timeout, faults);
         if self.page_size < 0 {
             faults.add("pageSize", self.page_size, "at least 0");
         }

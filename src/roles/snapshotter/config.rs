@@ -147,9 +147,7 @@ impl Section for SnapshotterSection {
         checks::workers("workers", self.workers, faults);
         checks::own_workers("deleteWorkers", self.delete_workers, faults);
         checks::own_workers("groupWorkers", self.group_workers, faults);
-        if self.call_timeout.is_zero() {
-            faults.add("callTimeout", duration::format(self.call_timeout), "longer than 0s");
-        }
+        duration::check_some("callTimeout", self.call_timeout, faults);
         self.ready_check.backoff().check("readyCheck", faults);
         checks::pause("resync", self.resync, faults);
         for (key, prefix) in [

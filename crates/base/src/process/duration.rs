@@ -89,6 +89,27 @@ pub fn check_deadline(key: &str, deadline: Option<Duration>, faults: &mut Faults
     }
 }
 
+/// Reports a duration in which nothing can be done, where there has to be one.
+pub fn check_some(key: &str, duration: Duration, faults: &mut Faults) {
+    if duration.is_zero() {
+        faults.add(key, "0s", "longer than 0s");
+    }
+}
+
+/// Reports a duration that is too short.
+pub fn check_at_least(key: &str, duration: Duration, least: Duration, faults: &mut Faults) {
+    if duration < least {
+        faults.add(key, format(duration), format_args!("at least {}", format(least)));
+    }
+}
+
+/// Reports a duration that is shorter than the one of another key.
+pub fn check_not_below(key: &str, duration: Duration, (other, least): (&str, Duration), faults: &mut Faults) {
+    if duration < least {
+        faults.add(key, format(duration), format_args!("at least {other}, which is {}", format(least)));
+    }
+}
+
 fn read<E: Error>(text: &str) -> Result<Duration, E> {
     parse(text).ok_or_else(|| E::custom(format_args!("{text:?} is not {ALLOWED}")))
 }

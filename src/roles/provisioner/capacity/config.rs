@@ -45,9 +45,7 @@ impl Default for CapacitySection {
 impl Section for CapacitySection {
     fn check(&self, faults: &mut Faults) {
         // With a shorter one, the loop would do nothing but ask.
-        if self.poll_interval < Duration::from_secs(1) {
-            faults.add("pollInterval", duration::format(self.poll_interval), "at least 1s");
-        }
+        duration::check_at_least("pollInterval", self.poll_interval, Duration::from_secs(1), faults);
         if !(-1..=2).contains(&self.owner_level) {
             faults.add("ownerLevel", self.owner_level, "-1, 0, 1 or 2");
         }
