@@ -232,6 +232,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 24,
                 "what steps work with, what is counted of memories, which Events are due, and unknown values of a driver's volumes",
             ),
+            Growth(
+                10,
+                "a namesake that the watch has not shown is a failure of the kit, which three roles had by themselves",
+            ),
         ],
     ),
     (

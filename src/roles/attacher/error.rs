@@ -67,9 +67,6 @@ pub enum InvalidAttachment {
         /// Our driver.
         driver: String,
     },
-    /// The cache and the API have different objects.
-    #[error("the API has another volumeattachment under the name \"{0}\" than the watch has shown so far")]
-    Replaced(String),
 }
 
 /// Why an attempt at an attachment failed.
@@ -102,7 +99,6 @@ impl Reason for InvalidAttachment {
             Self::AccessModes(_) => "AccessModes",
             Self::NodeMissing(_) => "NodeNotFound",
             Self::DriverNotOnNode { .. } => "DriverNotOnNode",
-            Self::Replaced(_) => "Replaced",
         }
     }
 }

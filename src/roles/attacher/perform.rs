@@ -60,14 +60,9 @@ impl Act<'_, '_> {
 
     /// Reads the attachment, once per term, before the driver is called to change anything for it.
     async fn confirm(&self) -> Result<Answer, Stop> {
-        match self.io.confirm(&self.cx.stores.attachments, self.seen.object.as_ref()).await? {
-            Confirmed::Yes => Ok(Answer::Nothing),
-            Confirmed::NotFound => Ok(Answer::NotFound),
-            // The cache adds objects only from its watch, so viewing again would not help.
-            Confirmed::Replaced => {
-                Err(Stop::Behind(InvalidAttachment::Replaced(self.seen.attachment.name.clone()).into()))
-            }
-        }
+        let read = self.io.confirm(&self.cx.stores.attachments, self.seen.object.as_ref()).await?;
+        let is_there = read.is_there("volumeattachment", &self.seen.attachment.name)?;
+        Ok(if is_there { Answer::Nothing } else { Answer::NotFound })
     }
 
     /// Reads the volume before it is published.

@@ -135,6 +135,9 @@ pub enum AttemptError<R: Reason> {
     /// The API has an object (kind and name) that the cache lacks.
     #[error("the watch has not shown {0} \"{1}\" yet, which the API has")]
     Unseen(&'static str, String),
+    /// The API has another object of this kind and name than the cache.
+    #[error("the API has another {0} under the name \"{1}\" than the watch has shown so far")]
+    Replaced(&'static str, String),
     /// The API accepts each write, but its answers do not show the changes.
     #[error("gave up after {0} steps: the API's answers do not show what was written to it")]
     Endless(u32),
@@ -152,7 +155,7 @@ impl<R: Reason> AttemptError<R> {
             Self::Reason(reason) => reason.driver(),
             Self::Driver(error) => Some(error),
             Self::Op(error) => error.driver(),
-            Self::Unseen(..) | Self::Endless(_) => None,
+            Self::Unseen(..) | Self::Replaced(..) | Self::Endless(_) => None,
         }
     }
 
@@ -192,6 +195,7 @@ impl<R: Reason> AttemptError<R> {
             Self::Driver(error) => error.label(),
             Self::Op(error) => error.label(),
             Self::Unseen(..) => "WatchLate",
+            Self::Replaced(..) => "Replaced",
             Self::Endless(_) => "Endless",
         }
     }

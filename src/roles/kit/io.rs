@@ -65,6 +65,18 @@ pub enum Confirmed {
     Replaced,
 }
 
+impl Confirmed {
+    /// Whether the API has the object. If it has another one of the kind and name, the attempt ends: the cache takes that one only from its
+    /// watch, so another look would see no more than this one did.
+    pub fn is_there<R: Reason>(self, kind: &'static str, name: &str) -> Result<bool, Stop<R>> {
+        match self {
+            Self::Yes => Ok(true),
+            Self::NotFound => Ok(false),
+            Self::Replaced => Err(Stop::Behind(AttemptError::Replaced(kind, name.to_owned()))),
+        }
+    }
+}
+
 /// Which part of an object a patch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {

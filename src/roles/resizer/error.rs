@@ -79,9 +79,6 @@ pub enum InvalidChange {
         /// A Warning on the claim says so.
         warns: bool,
     },
-    /// The cache shows another claim than the API does.
-    #[error("the API has another claim under the name \"{0}\" than the watch has shown so far")]
-    Replaced(String),
 }
 
 /// What a claim waits for.
@@ -148,7 +145,6 @@ impl Reason for InvalidChange {
             Self::NoClass(_) => "ClassNotFound",
             Self::ForeignClass { .. } => names::FOREIGN_CLASS,
             Self::Waits { .. } => "Waits",
-            Self::Replaced(_) => "Replaced",
         }
     }
 }

@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::cluster::{Cache, ObjectName, Patch};
 use crate::proto::{CapacityRange, ControllerExpandVolumeRequest, ControllerModifyVolumeRequest};
-use crate::roles::kit::{self, AttemptError, Confirmed, Io, Part, Secret, Store, Written};
+use crate::roles::kit::{self, AttemptError, Io, Part, Secret, Store, Written};
 
 use super::claim::status;
 use super::context::Context;
@@ -47,12 +47,10 @@ impl Act<'_, '_> {
                 Ok(Answer::Secret(secret.map_err(|failure| LOAD_SECRET.failed(failure))?))
             }
             Step::LookUp(class) => self.look_up(class).await,
-            Step::Confirm => match io.confirm(&cx.stores.claims, now.claim.as_ref()).await? {
-                Confirmed::Yes => Ok(Answer::Nothing),
-                Confirmed::NotFound => Ok(Answer::Gone),
-                // The cache takes a claim with another uid only from its watch, so the next view would be the same.
-                Confirmed::Replaced => Err(Stop::Behind(InvalidChange::Replaced(now.name().to_string()).into())),
-            },
+            Step::Confirm => {
+                let read = io.confirm(&cx.stores.claims, now.claim.as_ref()).await?;
+                Ok(if read.is_there("claim", &now.name().to_string())? { Answer::Nothing } else { Answer::Gone })
+            }
             Step::Expand(wanted) => self.expand(*wanted).await,
             Step::LeaveToNode(size) => Ok(Answer::LeftToNode(size)),
             Step::Modify(wanted) => self.modify(*wanted).await,

@@ -172,10 +172,7 @@ fn failure_text(first: &View, progress: &Progress, error: &ChangeError) -> Optio
             "error updating pv \"{volume}\" by resizer: update capacity of PV {volume} failed: {}",
             error.message()
         )),
-        AttemptError::Op(_)
-        | AttemptError::Unseen(..)
-        | AttemptError::Endless(_)
-        | AttemptError::Reason(InvalidChange::Replaced(_)) => None,
+        AttemptError::Op(_) | AttemptError::Unseen(..) | AttemptError::Replaced(..) | AttemptError::Endless(_) => None,
         AttemptError::Reason(
             InvalidChange::NoExpansion(_)
             | InvalidChange::NoModification(_)

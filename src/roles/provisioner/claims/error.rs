@@ -203,7 +203,7 @@ impl AttemptError {
                     | ClaimReason::SaveTaken { .. }
                     | ClaimReason::Anothers { .. }
             ),
-            Self::Op(_) | Self::Unseen(..) | Self::Endless(_) => false,
+            Self::Op(_) | Self::Unseen(..) | Self::Replaced(..) | Self::Endless(_) => false,
         }
     }
 

@@ -108,9 +108,6 @@ pub enum InvalidSnapshot {
     /// It waits for something else than the next try. The text says for what.
     #[error("{1}")]
     Waits(Wait, String),
-    /// The cache shows another content than the API does.
-    #[error("the API has another content under the name \"{0}\" than the watch has shown so far")]
-    Replaced(String),
 }
 
 fn capitalised(word: &str) -> String {
@@ -171,7 +168,6 @@ impl Reason for InvalidSnapshot {
             Self::MembersUnseen => "MembersUnseen",
             Self::Unsupported { .. } => "Unsupported",
             Self::Waits(..) => "Waits",
-            Self::Replaced(_) => "Replaced",
         }
     }
 }

@@ -39,8 +39,9 @@ pub fn told<K: Content>(content: &K, operation: Operation, error: &ContentError)
 /// it keeps a content that should be gone.
 fn is_told(error: &ContentError) -> bool {
     match error {
-        AttemptError::Reason(InvalidSnapshot::Replaced(_) | InvalidSnapshot::Waits(..))
+        AttemptError::Reason(InvalidSnapshot::Waits(..))
         | AttemptError::Unseen(..)
+        | AttemptError::Replaced(..)
         | AttemptError::Endless(_) => false,
         AttemptError::Reason(_) | AttemptError::Driver(_) => true,
         AttemptError::Op(failed) if is_of_secret(error) => failed.is_of_missing_secret(),
@@ -118,7 +119,9 @@ fn text<K: Content>(content: &K, error: &ContentError) -> String {
             let text = format!("cannot get credentials for {word} content \"{name}\": {}", cause(failed));
             if is_member { annotated(&text) } else { input(&text) }
         }
-        AttemptError::Op(_) | AttemptError::Unseen(..) | AttemptError::Endless(_) => error.message(),
+        AttemptError::Op(_) | AttemptError::Unseen(..) | AttemptError::Replaced(..) | AttemptError::Endless(_) => {
+            error.message()
+        }
     }
 }
 

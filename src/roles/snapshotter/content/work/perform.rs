@@ -10,7 +10,7 @@ use crate::process::ErrorChain;
 use crate::queue::Cause;
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::io::CONFIRM;
-use crate::roles::kit::{AttemptError, Confirmed, HeldLocks, Op, Part, Secret, Store, Written};
+use crate::roles::kit::{AttemptError, HeldLocks, Op, Part, Secret, Store, Written};
 use crate::roles::snapshotter::content::policy::{
     Answer, ContentEnd, Failed, Kept, Left, NotTaken, OwnerNeed, SecretNeed, Step, Warning, create::name_taken,
     decide::is_ours,
@@ -248,12 +248,8 @@ impl<K: Driven> Act<'_, '_, K> {
                 Some(_) => Ok(Answer::Others),
             };
         }
-        match self.io.confirm(contents, content).await? {
-            Confirmed::Yes => Ok(Answer::Confirmed),
-            Confirmed::NotFound => Ok(Answer::Gone),
-            // The cache takes a namesake only from its own watch, so another look would see no more than this one did.
-            Confirmed::Replaced => Err(Stop::Behind(InvalidSnapshot::Replaced(name.to_string()).into())),
-        }
+        let is_there = self.io.confirm(contents, content).await?.is_there("content", &name.to_string())?;
+        Ok(if is_there { Answer::Confirmed } else { Answer::Gone })
     }
 
     /// Looks for another content with this snapshot, in the whole cluster.
