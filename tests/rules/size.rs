@@ -236,6 +236,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 10,
                 "a namesake that the watch has not shown is a failure of the kit, which three roles had by themselves",
             ),
+            Growth(
+                2,
+                "controllers give the resources of their term to all attempts, which thirteen reconcilers did by themselves",
+            ),
         ],
     ),
     (

@@ -87,7 +87,7 @@ pub struct Memories {
 /// What the attempts and the triggers of a term share.
 pub struct Context {
     /// The term, and its clients.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The configuration.
     pub section: AttachDetachSection,
     /// The caches.
@@ -107,7 +107,7 @@ impl Context {
     pub fn new(scope: TermScope, section: AttachDetachSection, stores: Stores, queues: Queues) -> Self {
         let guard = Guard::new(section.exclusive_check, scope.clock.now());
         let (memory, unattached) = (Memories::default(), Mutex::default());
-        Self { scope, section, stores, queues, memory, guard, unattached }
+        Self { scope: Arc::new(scope), section, stores, queues, memory, guard, unattached }
     }
 
     /// What may be done now.

@@ -139,7 +139,7 @@ impl AttachDetach {
         let scope = TermScope::new(role, term);
         let cx = Arc::new(Context::new(scope, self.section.clone(), stores, queues.clone()));
         triggers::look_for_other(&cx);
-        let mut controllers = Controllers::new(NAME, &role.board, term);
+        let mut controllers = Controllers::new(NAME, &role.board, &cx.scope);
         controllers.follow(&cx.stores.nodes);
         controllers.follow(&cx.stores.attachments);
         let title = "Volumes to attach or detach";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::queue::{Cause, Outcome, Ticket};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling};
 
 use super::context::{Context, Objects};
 use super::error::{AttachError, InvalidAttachment};
@@ -26,10 +26,6 @@ impl Reconcile for Attachments {
     type Step = Step;
     type Answer = Answer;
     type Reason = InvalidAttachment;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<progress::Memory> {
         &self.0.memory

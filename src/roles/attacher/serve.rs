@@ -41,7 +41,7 @@ impl Serve for Attacher {
         let publishes = cx.rules.publishes;
         info!(handler = if publishes { "csi" } else { "trivial" }, "serving attachments");
 
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, &cx.scope);
         let subject = {
             let cx = Arc::clone(&cx);
             move |name: &String| cx.find(name).map(|objects| objects.subject())

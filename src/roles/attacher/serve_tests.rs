@@ -43,7 +43,7 @@ impl Serving {
         let term = Term::permanent(&CancellationToken::new(), role.clock);
         let attacher = Attacher { section: AttacherSection::default(), caches };
         let (cx, queues) = (Arc::new(attacher.context(role, &term)), attacher.queues(role));
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, &cx.scope);
         cx.stores.follow(&mut controllers);
         controllers.drive(&queues.attachments, "attachments", |_| None, Attachments(Arc::clone(&cx)));
         controllers.drive(&queues.volumes, "volumes", |_| None, Volumes::of(&cx));

@@ -7,7 +7,7 @@ use tracing::info;
 use crate::cluster::{BY_VOLUME, PersistentVolume, patch};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{self, End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Telling, TermScope, Written};
+use crate::roles::kit::{self, End, Io, Memory, NoReason, Part, Reconcile, Run, Start, Telling, Written};
 
 use super::context::Context;
 use super::error::RELEASE_VOLUME;
@@ -72,10 +72,6 @@ impl Reconcile for Volumes {
     type Step = Step;
     type Answer = Progress;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.cx.scope
-    }
 
     fn memory(&self) -> &Memory<()> {
         &self.memory

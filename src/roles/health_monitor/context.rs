@@ -28,7 +28,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct Context {
     /// The term, and its clients.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The configuration.
     pub section: HealthMonitorSection,
     /// Every `PersistentVolume`.
@@ -72,7 +72,15 @@ impl Context {
         claims: Store<PersistentVolumeClaim>,
     ) -> Self {
         let gauges = Gauges::new(scope.meter.clone());
-        Self { scope, section, volumes, claims, memory: Memory::default(), gauges, state: Mutex::default() }
+        Self {
+            scope: Arc::new(scope),
+            section,
+            volumes,
+            claims,
+            memory: Memory::default(),
+            gauges,
+            state: Mutex::default(),
+        }
     }
 
     /// Where the health of volumes is read now.

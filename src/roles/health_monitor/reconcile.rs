@@ -14,7 +14,7 @@ use crate::proto::{
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::{
-    AttemptError, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, TermScope, Written,
+    AttemptError, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, Written,
 };
 
 use super::condition::Condition;
@@ -39,10 +39,6 @@ impl Reconcile for Volumes {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<view::Memory> {
         &self.0.memory

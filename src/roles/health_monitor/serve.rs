@@ -58,7 +58,7 @@ impl Serve for HealthMonitor {
         }
         let span = |handle: &String| info_span!(parent: None, "volume", role = NAME, volume = %handle);
         let queue = queues::make(role, names::QUEUE, &[("ask", section.workers)], section.backoff(), span);
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, &cx.scope);
         controllers.follow(&cx.claims);
         controllers.follow(&cx.volumes);
         let subject = {

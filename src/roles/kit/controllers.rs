@@ -9,13 +9,13 @@ use tracing::debug;
 
 use crate::cluster::{Cache, Cached, Change, Subscription};
 use crate::diagnostics::{Board, Cell, Registered, Table};
-use crate::election::Term;
 use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Key, Outcome, Ticket, WorkQueue};
 use crate::roles::role::RoleError;
 
 use super::drive::{Admit, Reconcile, admit, drive};
 use super::queues;
+use super::scope::TermScope;
 use super::store::Store;
 
 /// One term's queues, triggers, tasks and status rows. They begin with [`serve`](Controllers::serve), the triggers first, and end together
@@ -23,7 +23,7 @@ use super::store::Store;
 pub struct Controllers {
     role: &'static str,
     board: Board,
-    term: Term,
+    scope: Arc<TermScope>,
     tasks: Tasks,
     ends: TaskEnds,
     work: Vec<BoxFuture<'static, Result<(), RoleError>>>,
@@ -47,13 +47,13 @@ where
 }
 
 impl Controllers {
-    /// Nothing yet.
-    pub fn new(role: &'static str, board: &Board, term: &Term) -> Self {
+    /// Nothing yet. All attempts work with `scope`, until its term is over.
+    pub fn new(role: &'static str, board: &Board, scope: &Arc<TermScope>) -> Self {
         let (tasks, ends) = Tasks::new(role);
         let shown = vec![board.tasks(tasks.view())];
-        let (board, term) = (board.clone(), term.clone());
+        let (board, scope) = (board.clone(), Arc::clone(scope));
         let (work, subscriptions, later) = (Vec::new(), Vec::new(), Vec::new());
-        Self { role, board, term, tasks, ends, work, subscriptions, later, shown }
+        Self { role, board, scope, tasks, ends, work, subscriptions, later, shown }
     }
 
     /// Runs a queue with the attempt loop. `title` describes the keys, `subject` the object of a key.
@@ -64,10 +64,10 @@ impl Controllers {
         subject: impl Fn(&R::Key) -> Option<String> + Send + Sync + 'static,
         reconciler: R,
     ) {
-        let reconciler = Arc::new(reconciler);
+        let both = Arc::new((reconciler, Arc::clone(&self.scope)));
         self.handle(queue, title, subject, move |ticket| {
-            let reconciler = Arc::clone(&reconciler);
-            async move { drive(reconciler.as_ref(), ticket).await }.boxed()
+            let both = Arc::clone(&both);
+            async move { drive(&both.0, &both.1, ticket).await }.boxed()
         });
     }
 
@@ -83,13 +83,14 @@ impl Controllers {
         A: Admit<Key = R::Key>,
         R: Reconcile,
     {
-        let both = Arc::new((admission, reconciler));
+        let all = Arc::new((admission, reconciler, Arc::clone(&self.scope)));
         self.handle(queue, title, subject, move |mut ticket| {
-            let both = Arc::clone(&both);
+            let all = Arc::clone(&all);
             async move {
-                match admit(&both.0, &mut ticket).await {
+                let (admission, reconciler, scope) = &*all;
+                match admit(admission, scope, &mut ticket).await {
                     Some(outcome) => outcome,
-                    None => drive(&both.1, ticket).await,
+                    None => drive(reconciler, scope, ticket).await,
                 }
             }
             .boxed()
@@ -105,7 +106,7 @@ impl Controllers {
         handler: impl Fn(Ticket<K>) -> BoxFuture<'static, Outcome> + Send + Sync + 'static,
     ) {
         self.shown.extend(queues::show(&self.board, self.role, queue, title, subject));
-        let (queue, stop) = (queue.clone(), self.term.stopping());
+        let (queue, stop) = (queue.clone(), self.scope.term.stopping());
         self.work.push(async move { queue.run(stop, handler).await }.map(Ok).boxed());
     }
 
@@ -169,7 +170,7 @@ impl Controllers {
     /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics
     /// before.
     pub async fn serve(self) -> Result<(), RoleError> {
-        let Self { term, tasks, mut ends, work, subscriptions, later, shown, .. } = self;
+        let Self { scope, tasks, mut ends, work, subscriptions, later, shown, .. } = self;
         let work = async {
             for subscription in &subscriptions {
                 subscription.replay().await;
@@ -182,7 +183,7 @@ impl Controllers {
         let result = tokio::select! {
             biased;
             // A lost Lease ends everything at once: another replica may lead already.
-            () = term.lost() => Ok(()),
+            () = scope.term.lost() => Ok(()),
             ended = work => ended.map(drop),
             Some(end) = ends.next() => Err(RoleError::TaskEnded(end)),
             error = panicked(&subscriptions) => Err(error),

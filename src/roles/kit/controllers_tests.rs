@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cached, CsiNode, CsiStorageCapacity, PersistentVolumeClaim, VolumeAttachment};
 use crate::election::Term;
-use crate::roles::kit::Controllers;
+use crate::roles::kit::{Controllers, TermScope};
 use crate::roles::{Registration, RoleError, Wiring, attacher, provisioner};
 use crate::sandbox::driver::{Pool, Profile};
 use crate::sandbox::testbed::harness::RoleHarness;
@@ -102,7 +102,8 @@ async fn triggers_are_told_of_thousands_of_objects_in_portions_one_trigger_after
         let told = Arc::clone(&told);
         move || told.lock().unwrap().push(what)
     };
-    let mut controllers = Controllers::new("test", &cx.board, &Term::unattended(cx.clock, PATIENCE));
+    let scope = Arc::new(TermScope::new(cx, &Term::unattended(cx.clock, PATIENCE)));
+    let mut controllers = Controllers::new("test", &cx.board, &scope);
     let (of_attachment, of_node, task) = (tell("attachment"), tell("node"), tell("task"));
     controllers.on(&attachments, move |_| of_attachment());
     controllers.on(&nodes, move |_| of_node());

@@ -90,9 +90,6 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Why an attempt may fail, besides requests and calls.
     type Reason: Reason;
 
-    /// The role's resources during the term.
-    fn scope(&self) -> &TermScope;
-
     /// What the term remembers.
     fn memory(&self) -> &Memory<Self::Memory>;
 
@@ -202,18 +199,19 @@ pub trait Admit: Reconcile {
 }
 
 /// Runs one attempt until its key is settled, the attempt fails, or the term is over.
-pub async fn drive<R: Reconcile>(reconciler: &R, mut ticket: Ticket<R::Key>) -> Outcome {
-    attempt(reconciler, &mut ticket, |_| false).await.unwrap_or(Outcome::Settled)
+pub async fn drive<R: Reconcile>(reconciler: &R, scope: &TermScope, mut ticket: Ticket<R::Key>) -> Outcome {
+    attempt(reconciler, scope, &mut ticket, |_| false).await.unwrap_or(Outcome::Settled)
 }
 
 /// Runs one attempt of a stage before the work on a key. `None`: the work begins.
-pub async fn admit<A: Admit>(admission: &A, ticket: &mut Ticket<A::Key>) -> Option<Outcome> {
-    attempt(admission, ticket, A::admits).await
+pub async fn admit<A: Admit>(admission: &A, scope: &TermScope, ticket: &mut Ticket<A::Key>) -> Option<Outcome> {
+    attempt(admission, scope, ticket, A::admits).await
 }
 
 /// Runs one attempt. `None`: it has settled, and what it has done so far admits the key.
 async fn attempt<R: Reconcile>(
     reconciler: &R,
+    scope: &TermScope,
     ticket: &mut Ticket<R::Key>,
     admits: impl FnOnce(&R::Progress) -> bool,
 ) -> Option<Outcome> {
@@ -222,7 +220,7 @@ async fn attempt<R: Reconcile>(
     R::join_trace(&first, ticket);
     let start = Start { causes: ticket.causes(), failed_before: ticket.attempt(), waited: ticket.waited() };
     let progress = R::begin(&first, start);
-    let mut attempt = Attempt { reconciler, first, progress, failure: None, refreshes: AtomicU32::new(0) };
+    let mut attempt = Attempt { reconciler, scope, first, progress, failure: None, refreshes: AtomicU32::new(0) };
     let outcome = match attempt.work(ticket).await {
         Ok(()) => attempt.conclude(ticket),
         Err(interrupted) => interrupted,
@@ -238,6 +236,7 @@ async fn attempt<R: Reconcile>(
 /// One run of one key.
 struct Attempt<'a, R: Reconcile> {
     reconciler: &'a R,
+    scope: &'a TermScope,
     first: Arc<R::View>,
     progress: R::Progress,
     failure: Option<AttemptError<R::Reason>>,
@@ -247,7 +246,7 @@ struct Attempt<'a, R: Reconcile> {
 impl<R: Reconcile> Attempt<'_, R> {
     /// Does steps until none is left. The error is the outcome of an attempt that is not reported.
     async fn work(&mut self, ticket: &mut Ticket<R::Key>) -> Result<(), Outcome> {
-        let scope = self.reconciler.scope();
+        let scope = self.scope;
         let (mut held, mut first) = (HeldLocks::default(), Some(Arc::clone(&self.first)));
         for _ in 0..MAX_STEPS {
             let Some(view) = first.take().or_else(|| self.look(ticket)) else { return Ok(()) };
@@ -322,8 +321,8 @@ impl<R: Reconcile> Attempt<'_, R> {
                 R::intend(memory, view, step);
             }
         });
-        let (scope, ticket) = (reconciler.scope(), Mutex::new(ticket));
-        let shared = &Shared { scope, ticket, patience, has_answer, refreshes: &self.refreshes };
+        let ticket = Mutex::new(ticket);
+        let shared = &Shared { scope: self.scope, ticket, patience, has_answer, refreshes: &self.refreshes };
         let one = async |step| reconciler.perform(step, view, progress, &Io::of(shared)).await;
         join_all(steps.into_iter().map(one)).await
     }
@@ -331,7 +330,7 @@ impl<R: Reconcile> Attempt<'_, R> {
     fn apply(&mut self, view: &R::View, answer: R::Answer, ticket: &Ticket<R::Key>) {
         let progress = &mut self.progress;
         for telling in R::tell_step(view, progress, &answer) {
-            tell(telling, self.reconciler.scope(), ticket);
+            tell(telling, self.scope, ticket);
         }
         self.reconciler.memory().change(R::uid(&self.first), |memory| R::apply(memory, progress, answer));
     }
@@ -382,7 +381,7 @@ impl<R: Reconcile> Attempt<'_, R> {
     }
 
     fn end(&mut self, end: &End<'_, R::Reason>, ticket: &Ticket<R::Key>) {
-        let (scope, progress) = (self.reconciler.scope(), &mut self.progress);
+        let (scope, progress) = (self.scope, &mut self.progress);
         self.reconciler.memory().change(R::uid(&self.first), |memory| R::ended(memory, progress, end));
         let run = Run {
             failed_before: ticket.attempt(),

@@ -80,7 +80,8 @@ impl Serve for Example {
         if term.unless_over(self.volumes.synced()).await.is_err() {
             return Ok(());
         }
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let scope = Arc::new(TermScope::new(role, &term));
+        let mut controllers = Controllers::new(NAME, &role.board, &scope);
         let volumes = Store::of(&self.volumes);
         controllers.follow(&volumes);
         let span = |volume: &String| info_span!(parent: None, "volume", role = NAME, persistent_volume = %volume);
@@ -92,15 +93,14 @@ impl Serve for Example {
                 queue.add(volume.metadata.name.to_string(), Activation::of(Cause::Changed));
             }
         });
-        let scope = TermScope::new(role, &term);
-        let confirmer = Confirmer { scope, volumes, memory: Memory::default() };
+        let confirmer = Confirmer { driver: scope.driver_name.clone(), volumes, memory: Memory::default() };
         controllers.drive(&queue, "Volumes to confirm", |_| None, confirmer);
         controllers.serve().await
     }
 }
 
 struct Confirmer {
-    scope: TermScope,
+    driver: String,
     volumes: Store<PersistentVolume>,
     memory: Memory<Asked>,
 }
@@ -165,10 +165,6 @@ impl Reconcile for Confirmer {
     type Answer = Answer;
     type Reason = NoReason;
 
-    fn scope(&self) -> &TermScope {
-        &self.scope
-    }
-
     fn memory(&self) -> &Memory<Asked> {
         &self.memory
     }
@@ -180,7 +176,7 @@ impl Reconcile for Confirmer {
     fn view(&self, name: &String) -> Option<View> {
         let volume = self.volumes.named(name)?;
         let is_denied = self.memory.read(&volume.metadata.uid, |asked| asked.is_denied);
-        Some(View { volume, driver: self.scope.driver_name.clone(), is_denied })
+        Some(View { volume, driver: self.driver.clone(), is_denied })
     }
 
     fn uid(view: &View) -> &str {

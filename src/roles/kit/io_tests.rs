@@ -41,7 +41,6 @@ enum Verb {
 
 /// A role that does its verb once, for the volume as it was seen at first.
 struct OneVerb {
-    scope: Arc<TermScope>,
     store: Store<PersistentVolume>,
     memory: Memory<()>,
     seen: PersistentVolume,
@@ -96,10 +95,6 @@ impl Reconcile for OneVerb {
     type Step = ();
     type Answer = ();
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.scope
-    }
 
     fn memory(&self) -> &Memory<()> {
         &self.memory
@@ -203,13 +198,12 @@ impl World {
         let (role, ends) = (&self.harness.context, Arc::new(Known::new(Vec::new())));
         let backoff = <RetrySection>::default().backoff();
         let queue = queues::make(role, "test", &[("one", 1)], backoff, |_: &String| tracing::Span::none());
-        let mut controllers = Controllers::new("test", &role.board, &self.scope.term);
+        let mut controllers = Controllers::new("test", &role.board, &self.scope);
         controllers.drive(
             &queue,
             "test",
             |_| None,
             OneVerb {
-                scope: Arc::clone(&self.scope),
                 store: self.store.clone(),
                 memory: Memory::default(),
                 seen: seen.clone(),

@@ -1,7 +1,7 @@
 //! The common parts of all roles. A role brings its policy and its words; everything around a step is here.
 //!
 //! ```text
-//! Controllers   one term's queues, triggers, tasks and status rows; ends all of them with the term
+//! Controllers   one term's queues, triggers, tasks and status rows, with one TermScope; ends all of them with the term
 //! TermScope     what every handler of a term works with: fenced clients, volume locks, events, clock
 //! Reconcile     view ─> next_step (P) ─> intend (P) ─> perform (one verb of Io) ─> apply (P) ─> view …, then ended (P) and tell (P)
 //! Io            the verbs: wait, wait_listed, catch_up, confirm, get, look_up, list, history, lacks, unless_newer, secret, record, create,

@@ -86,7 +86,7 @@ impl Stores {
 #[derive(Debug)]
 pub struct Context {
     /// The term, the fenced clients, the volume locks.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The role's configuration.
     pub section: Arc<ProvisionerSection>,
     /// The caches of the cluster's objects.

@@ -97,7 +97,7 @@ impl Provisioner {
             attacher_finalizer: (self.beside_attacher && attaches).then(|| csi_attacher::finalizer(&driver.name)),
         };
         let shared = Arc::new(Context {
-            scope: TermScope::with_timeout(role, term, section.timeout).with_events(section.events),
+            scope: Arc::new(TermScope::with_timeout(role, term, section.timeout).with_events(section.events)),
             section: Arc::new(section.clone()),
             stores: Stores::of(&self.caches),
             caches: self.caches.clone(),

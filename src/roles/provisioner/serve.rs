@@ -112,7 +112,7 @@ impl Provisioner {
         }
         info!(topology = claims.asking.topology, durable = claims.rules.durable, "serving claims");
 
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, &shared.scope);
         controllers.follow(&shared.stores.claims);
         controllers.follow(&shared.stores.volumes);
         controllers.follow(&shared.stores.snapshots);
@@ -268,7 +268,7 @@ impl Provisioner {
     ) -> Option<impl Future<Output = Result<(), RoleError>> + use<>> {
         let (section, backoff) = (self.section.capacity.clone(), self.backoff());
         let cx = CapacityContext {
-            scope: TermScope::with_timeout(role, term, self.section.timeout).with_events(self.section.events),
+            scope: Arc::new(TermScope::with_timeout(role, term, self.section.timeout).with_events(self.section.events)),
             queue: capacity::queue(role, &section, backoff),
             section,
             backoff,

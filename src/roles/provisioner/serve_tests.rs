@@ -119,7 +119,7 @@ async fn claims_alone(profile: Profile) -> (RoleHarness, Arc<Triggers>, Wired) {
     let journal = journal::open(context, &term, None, role.backoff()).await.map(|(journal, _)| journal);
     let queues = role.queues(context);
     let triggers = Arc::new(role.triggers(context, &term, central, CapacityInvalidation::off(), queues, journal));
-    let mut controllers = Controllers::new(NAME, &context.board, &term);
+    let mut controllers = Controllers::new(NAME, &context.board, &triggers.shared.scope);
     controllers.follow(&triggers.shared.stores.claims);
     controllers.follow(&triggers.shared.stores.snapshots);
     let claims = Claims(Arc::clone(&triggers.claims));

@@ -37,7 +37,7 @@ pub struct Stores {
 #[derive(Debug)]
 pub struct Context {
     /// The term, its clients, the volume locks.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The rules of the term.
     pub rules: Arc<Rules>,
     /// The caches.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Memory, Reconcile, Run, Start, Telling};
 
 use super::context::Context;
 use super::error::{ChangeError, InvalidChange, Wait};
@@ -33,10 +33,6 @@ impl Reconcile for Changes {
     type Step = Step;
     type Answer = Answer;
     type Reason = InvalidChange;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<progress::Memory> {
         &self.0.memory

@@ -55,9 +55,11 @@ impl Serve for Resizer {
         };
         let (name, lanes) = (names::queue(&role.driver.name), [("change", self.section.workers)]);
         let queue = queues::make(role, &name, &lanes, self.section.retry.backoff(), span);
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let scope = TermScope::with_timeout(role, &term, self.section.timeout).with_events(self.section.events);
+        let scope = Arc::new(scope);
+        let mut controllers = Controllers::new(NAME, &role.board, &scope);
         let unknown = UnknownValues::shown(role.clock, &mut controllers);
-        let cx = Arc::new(self.context(role, &term, &queue, &unknown));
+        let cx = Arc::new(self.context(role, scope, &queue, &unknown));
         info!(expansion = ?cx.expansion.get(), modifies = cx.rules.modifies, "serving claims");
 
         let subject = {
@@ -97,7 +99,7 @@ impl Resizer {
     fn context(
         &self,
         role: &RoleContext,
-        term: &Term,
+        scope: Arc<TermScope>,
         queue: &WorkQueue<WorkKey>,
         unknown: &Arc<UnknownValues>,
     ) -> Context {
@@ -119,7 +121,7 @@ impl Resizer {
         };
         let memory = Arc::new(Memory::shown(role, &metrics::CLAIMS_WAITING, "reason", &Reason::LABELS));
         Context {
-            scope: TermScope::with_timeout(role, term, section.timeout).with_events(section.events),
+            scope,
             rules: Arc::new(rules),
             stores: Stores { claims: Store::of(&self.caches.claims), volumes: Store::of(&self.caches.volumes) },
             classes: self.caches.classes.clone(),

@@ -86,7 +86,7 @@ impl<K: Driven> Lane<'_, K> {
         let gauges = Arc::clone(&shared.gauges);
         let count = move |group, count| gauges.show(K::NAMES.word, group, count);
         Arc::new(Context {
-            scope,
+            scope: Arc::new(scope),
             section: Arc::new(section.clone()),
             rules: Arc::new(rules),
             stores: Stores {

@@ -54,7 +54,7 @@ impl Serve for Snapshotter {
         let shared = Shared::new(role, Across { snapshots: self.caches.contents.clone(), groups });
         let snapshots = self.snapshots(role, node).context(role, &term, &self.section, &shared);
         info!(takes = snapshots.rules.takes, lists = snapshots.rules.lists, "serving snapshots");
-        let mut controllers = Controllers::new(NAME, &role.board, &term);
+        let mut controllers = Controllers::new(NAME, &role.board, &snapshots.scope);
         lane::work(&snapshots, "Snapshots to take, look up and delete", &mut controllers);
         let groups = self.groups.as_ref().map(|caches| {
             let groups = self.groups(role, caches).context(role, &term, &self.section, &shared);
@@ -147,7 +147,7 @@ fn serve_groups(
         if term.unless_over(cx.stores.caches.synced()).await.is_err() {
             return Ok(());
         }
-        let mut controllers = Controllers::new(NAME, &board, &term);
+        let mut controllers = Controllers::new(NAME, &board, &cx.scope);
         lane::work(&cx, "Groups of snapshots to take, look up and delete", &mut controllers);
         triggers::follow_members(&cx, &mut controllers);
         controllers.task("groups", async move {

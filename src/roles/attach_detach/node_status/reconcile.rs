@@ -15,7 +15,7 @@ use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
-    Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, TermScope, Written,
+    Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, Written,
 };
 
 use super::policy::{Attachment, Progress, Step, View, next_step, patch, report};
@@ -48,10 +48,6 @@ impl Reconcile for Nodes {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<NodeMemory> {
         &self.0.memory.nodes

@@ -12,7 +12,7 @@ use crate::roles::attach_detach::memory::OrphanMemory;
 use crate::roles::attach_detach::{metrics, names};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{End, Io, Memory, NoReason, Op, Reconcile, Run, Start, Stop, Telling, TermScope};
+use crate::roles::kit::{End, Io, Memory, NoReason, Op, Reconcile, Run, Start, Stop, Telling};
 
 use super::policy::{Facts, Step, next_step};
 
@@ -49,10 +49,6 @@ impl Reconcile for Orphans {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<OrphanMemory> {
         &self.0.memory.orphans

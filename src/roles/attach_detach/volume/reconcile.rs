@@ -11,8 +11,7 @@ use crate::roles::attach_detach::memory::{SiteMemory, VolumeMemory, Withdrawal};
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::{
-    AttemptError, Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, TermScope,
-    Written,
+    AttemptError, Confirmed, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Stop, Telling, Written,
 };
 
 use super::gate::Force;
@@ -39,10 +38,6 @@ impl Reconcile for Volumes {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<VolumeMemory> {
         &self.0.memory.volumes

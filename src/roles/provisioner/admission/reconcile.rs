@@ -13,7 +13,7 @@ use crate::roles::kit::drive::{Admit, Next};
 use crate::roles::kit::freshness::CATCH_UP;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{
-    self, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Telling, TermScope, Written,
+    self, End, EventsMode, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Telling, Written,
 };
 use crate::roles::provisioner::claim::{Claim, ClaimKey};
 use crate::roles::provisioner::claims::context::ClaimsContext;
@@ -53,10 +53,6 @@ impl Reconcile for NodeAdmission {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.cx.shared.scope
-    }
 
     fn memory(&self) -> &Memory<Race> {
         &self.local.races

@@ -23,7 +23,7 @@ use super::progress;
 #[derive(Debug)]
 pub struct CapacityContext {
     /// Clients, term, clock: what every handler works with.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The configuration.
     pub section: CapacitySection,
     /// The delays after failures.

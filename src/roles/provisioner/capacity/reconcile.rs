@@ -15,9 +15,7 @@ use crate::proto::GetCapacityRequest;
 use crate::queue::Cause;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::{self, log_failure};
-use crate::roles::kit::{
-    self, AttemptError, End, Io, Op, Part, Reason, Reconcile, Run, Start, Telling, TermScope, Written,
-};
+use crate::roles::kit::{self, AttemptError, End, Io, Op, Part, Reason, Reconcile, Run, Start, Telling, Written};
 use crate::roles::provisioner::class::is_in_tree;
 use crate::roles::provisioner::parameters::{self, ParameterError};
 use crate::roles::provisioner::{metrics, names};
@@ -81,10 +79,6 @@ impl Reconcile for Slots {
     type Answer = Answer;
     type Reason = CapacityReason;
 
-    fn scope(&self) -> &TermScope {
-        &self.0.cx.scope
-    }
-
     fn memory(&self) -> &kit::Memory<Memory> {
         &self.0.memory
     }
@@ -114,7 +108,7 @@ impl Reconcile for Slots {
         match step {
             Step::Ask(class) => {
                 let capacity = self.ask(&view.slot, &class, io).await?;
-                Ok(Answer::Capacity(self.scope().clock.now(), capacity))
+                Ok(Answer::Capacity(self.0.cx.scope.clock.now(), capacity))
             }
             // Another client may have deleted it before the watch has shown it. Then no watch will say that it is gone.
             Step::Confirm(object) => {
@@ -174,7 +168,7 @@ impl Slots {
             parameters: parameters.into_iter().collect(),
             accessible_topology: (!slot.segment.is_empty()).then(|| slot.segment.to_proto()),
         };
-        let is_migrated = is_in_tree(class, &self.scope().driver_name);
+        let is_migrated = is_in_tree(class, &self.0.cx.scope.driver_name);
         let call = io.call(async move |driver| driver.for_migrated(is_migrated).get_capacity(request).await);
         let answer = call.await.map_err(|stop| match stop {
             Stop::Failed(AttemptError::Driver(error)) => ASK.failed(error).into(),

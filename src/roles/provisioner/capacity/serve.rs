@@ -83,7 +83,7 @@ async fn serve(
         labels: labels::labels(driver, cx.nodes.own_node()),
         owner,
     };
-    let mut controllers = Controllers::new(NAME, &cx.board, &cx.scope.term);
+    let mut controllers = Controllers::new(NAME, &cx.board, &cx.scope);
     let shared = Shared::new(cx, filter, template);
     let cx = &shared.cx;
     let subject = |slot: &Slot| Some(slot.segment.to_string());

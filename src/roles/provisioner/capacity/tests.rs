@@ -1,6 +1,7 @@
 //! The loop on the sandbox's API and driver, over a simulated network and in paused time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -134,7 +135,7 @@ impl World {
         let (volumes, watched) = caches.watch_with(Fields::RESIZE | Fields::MIGRATION);
         let backoff = Backoff { initial: BACKOFF, max: Duration::from_secs(300) };
         let cx = CapacityContext {
-            scope: TermScope::new(role, &term),
+            scope: Arc::new(TermScope::new(role, &term)),
             queue: queue(role, &section, backoff),
             section,
             backoff,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::freshness::CATCH_UP;
-use crate::roles::kit::{End, Io, Memory, Reconcile, Run, Start, Telling, TermScope};
+use crate::roles::kit::{End, Io, Memory, Reconcile, Run, Start, Telling};
 use crate::roles::provisioner::sources::status::SourceStep;
 
 use super::answer::Answer;
@@ -32,10 +32,6 @@ impl Reconcile for Claims {
     type Step = Step;
     type Answer = Answer;
     type Reason = ClaimReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.shared.scope
-    }
 
     fn memory(&self) -> &Memory<ClaimMemory> {
         &self.0.memory

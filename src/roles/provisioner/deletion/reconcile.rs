@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cluster::{BY_VOLUME, PersistentVolume};
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{End, Memory, Reconcile, Run, Start, Telling, TermScope};
+use crate::roles::kit::{End, Memory, Reconcile, Run, Start, Telling};
 use crate::roles::provisioner::class::csi_class;
 use crate::roles::provisioner::parameters::secrets::{DeletionSecret, SecretError, for_deletion};
 
@@ -28,10 +28,6 @@ impl Reconcile for Deletions {
     type Step = Step;
     type Answer = Answer;
     type Reason = DeleteReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.shared.scope
-    }
 
     fn memory(&self) -> &Memory<progress::Memory> {
         &self.0.memory

@@ -8,9 +8,7 @@ use tracing::info;
 use crate::cluster::{ApiErrorKind, Cached, ObjectName, PersistentVolume, VolumeSnapshotContent, patch};
 use crate::roles::kit::drive::Next;
 use crate::roles::kit::report::log_failure;
-use crate::roles::kit::{
-    self, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling, TermScope, Written,
-};
+use crate::roles::kit::{self, End, Io, Memory, NoReason, Op, Part, Reconcile, Run, Start, Store, Telling, Written};
 use crate::roles::provisioner::claims::context::ClaimsContext;
 use crate::roles::provisioner::context::Stores;
 
@@ -47,10 +45,6 @@ impl Reconcile for Sources {
     type Step = Step;
     type Answer = Answer;
     type Reason = NoReason;
-
-    fn scope(&self) -> &TermScope {
-        &self.cx.shared.scope
-    }
 
     fn memory(&self) -> &Memory<()> {
         &self.memory

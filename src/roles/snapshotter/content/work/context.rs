@@ -77,7 +77,7 @@ pub struct Turns {
 #[derive(Debug)]
 pub struct Context<K: Content> {
     /// The term, the fenced clients, the locks.
-    pub scope: TermScope,
+    pub scope: Arc<TermScope>,
     /// The role's configuration.
     pub section: Arc<SnapshotterSection>,
     /// The rules of the decisions.

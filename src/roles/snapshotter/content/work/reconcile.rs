@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::queue::Outcome;
 use crate::roles::kit::drive::Next;
-use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Start, Stop, Telling, TermScope};
+use crate::roles::kit::{AttemptError, End, Io, Memory, Reconcile, Run, Start, Stop, Telling};
 use crate::roles::snapshotter::content::policy::{Answer, Observed, Progress, Step, decide::next_step};
 use crate::roles::snapshotter::content::record::error::{is_infeasible_create, is_infeasible_delete};
 use crate::roles::snapshotter::content::record::{ContentError, InvalidSnapshot, Operation};
@@ -26,10 +26,6 @@ impl<K: Driven> Reconcile for Contents<K> {
     type Step = Step;
     type Answer = Answer;
     type Reason = InvalidSnapshot;
-
-    fn scope(&self) -> &TermScope {
-        &self.0.scope
-    }
 
     fn memory(&self) -> &Memory<memory::Memory<K>> {
         &self.0.memory
