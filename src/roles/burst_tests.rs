@@ -8,11 +8,9 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use super::attacher;
 use crate::cluster::{ObjectName, PersistentVolume};
-use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::sandbox::api::faults::{Action, Fault, Matching};
 use crate::sandbox::driver::Profile;
@@ -59,7 +57,7 @@ async fn attach_p99(beside_a_burst: bool) -> Duration {
             noted.lock().unwrap().entry(name.to_owned()).or_insert_with(Instant::now);
         }
     });
-    served.serve(Term::permanent(&CancellationToken::new(), served.context.clock));
+    served.lead();
     // The attacher has begun its term.
     sleep(10 * LATENCY).await;
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::storage::v1 as storage;
 use serde_json::json;
 
 use crate::roles::attach_detach::fixtures::{
-    attach, attachments, bind, cluster, delete_pod, events, failure, id, pod, reported, says, serve, uses,
+    asking, at, attach, attachments, bind, cluster, delete_pod, events, failure, id, pod, reported, says, settled, uses,
 };
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::served::Served;
@@ -16,20 +16,6 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn at(nodes: &[&str]) -> Vec<(String, String)> {
-    nodes.iter().map(|node| ((*node).to_owned(), "pv-data".to_owned())).collect()
-}
-
-/// A pod on n1 that has its volume.
-async fn settled() -> Served {
-    let world = cluster(json!({})).await;
-    bind(&world, "data", "v", "ReadWriteOnce");
-    pod(&world, "web", "n1", "data");
-    serve(&world);
-    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
-    world
-}
 
 fn delete_node(world: &Served) {
     assert!(world.testbed.api.delete::<core::Node>("", "n1").is_ok());
@@ -44,7 +30,7 @@ fn register(world: &Served) {
 
 #[tokio::test(start_paused = true)]
 async fn d11_a_node_that_registers_anew_gets_its_report_back_and_counts_as_using_its_volumes_until_it_is_ready() {
-    let world = settled().await;
+    let world = settled(json!({})).await;
     uses(&world, "n1", &["v"]);
     delete_node(&world);
     register(&world);
@@ -60,10 +46,10 @@ async fn d11_a_node_that_registers_anew_gets_its_report_back_and_counts_as_using
 #[tokio::test(start_paused = true)]
 async fn d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_if_it_was_in_use() {
     for is_used in [false, true] {
-        let world = settled().await;
+        let world = settled(json!({})).await;
         if is_used {
             uses(&world, "n1", &["v"]);
-            world.until("rest", |world| world.work().is_empty()).await;
+            world.rest().await;
         }
         tokio::time::sleep(SECOND).await;
         delete_node(&world);
@@ -80,7 +66,7 @@ async fn d33_what_a_node_has_that_is_deleted_goes_at_once_or_after_six_minutes_i
 
 #[tokio::test(start_paused = true)]
 async fn d33_what_was_reported_to_a_node_that_a_list_lacks_counts_as_in_use() {
-    let world = settled().await;
+    let world = settled(json!({})).await;
     let faults = world.testbed.api.faults();
     let held = faults.hold_watches(Matching::any().resource("nodes"));
     uses(&world, "n1", &["v"]);
@@ -99,11 +85,7 @@ async fn d33_what_was_reported_to_a_node_that_a_list_lacks_counts_as_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn d25_what_another_writes_into_the_list_at_the_same_time_survives() {
-    let world = cluster(json!({})).await;
-    bind(&world, "data", "v", "ReadWriteOnce");
-    pod(&world, "web", "n1", "data");
-    serve(&world);
-    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    let world = asking(json!({})).await;
     let patches = Matching::any().verb("patch").resource("nodes").subresource("status");
     let delayed = world.testbed.api.faults().add(Fault::on(patches, Action::DelayBefore(SECOND)).times(1));
     attach(&world);
@@ -121,11 +103,7 @@ async fn d25_what_another_writes_into_the_list_at_the_same_time_survives() {
 
 #[tokio::test(start_paused = true)]
 async fn d14_what_never_was_attached_goes_with_its_pod_and_lets_the_next_node_have_it() {
-    let world = cluster(json!({})).await;
-    bind(&world, "data", "v", "ReadWriteOnce");
-    pod(&world, "web", "n1", "data");
-    serve(&world);
-    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    let world = asking(json!({})).await;
     let error = json!({ "status": { "attached": false, "attachError": { "message": "no room" } } });
     let name = id("v").attachment_name("n1");
     world.testbed.api.patch_status::<storage::VolumeAttachment>("", &name, PatchBody::Merge(error)).unwrap();
@@ -140,7 +118,7 @@ async fn d14_what_never_was_attached_goes_with_its_pod_and_lets_the_next_node_ha
 
 #[tokio::test(start_paused = true)]
 async fn d20_a_claim_that_is_deleted_by_force_takes_no_volume_from_a_pod() {
-    let world = settled().await;
+    let world = settled(json!({})).await;
     assert!(world.testbed.api.delete::<core::PersistentVolumeClaim>("default", "data").is_ok());
     assert!(world.testbed.api.delete::<core::PersistentVolume>("", "pv-data").is_ok());
     tokio::time::sleep(3600 * SECOND).await;
@@ -157,7 +135,7 @@ async fn d30_an_in_tree_volume_of_a_pod_is_attached_by_the_handle_of_the_driver_
     let object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "namespace": "default" },
         "spec": { "nodeName": "n1", "volumes": volumes, "containers": [{ "name": "c", "image": "i" }] } });
     world.testbed.api.create_value(object).unwrap();
-    serve(&world);
+    world.lead();
     world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["vol-0123456789abcdef0"]).await;
     let id = VolumeId::new("ebs.csi.aws.com", "vol-0123456789abcdef0");
     let held: storage::VolumeAttachment = world.testbed.api.get("", &id.attachment_name("n1")).unwrap();
@@ -170,7 +148,7 @@ async fn d30_an_in_tree_volume_of_a_pod_is_attached_by_the_handle_of_the_driver_
 
 #[tokio::test(start_paused = true)]
 async fn d9_what_is_gone_between_decision_and_deletion_is_not_deleted_twice() {
-    let world = settled().await;
+    let world = settled(json!({})).await;
     let name = id("v").attachment_name("n1");
     let deletes = Matching::any().verb("delete").resource("volumeattachments");
     let delayed = world.testbed.api.faults().add(Fault::on(deletes, Action::DelayBefore(SECOND)).times(1));
@@ -187,7 +165,7 @@ async fn d9_what_is_gone_between_decision_and_deletion_is_not_deleted_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn d31_what_a_pod_wants_ends_with_a_list_that_lacks_the_pod() {
-    let world = settled().await;
+    let world = settled(json!({})).await;
     let faults = world.testbed.api.faults();
     let held = faults.hold_watches(Matching::any().resource("pods"));
     delete_pod(&world, "web");
@@ -208,7 +186,7 @@ async fn a_pod_reads_that_its_driver_is_not_registered_on_its_node() {
     world.testbed.api.patch::<storage::CSINode>("", "n1", none).unwrap();
     bind(&world, "data", "v", "ReadWriteOnce");
     pod(&world, "web", "n1", "data");
-    serve(&world);
+    world.lead();
     world.until("it is told", |world| events(world).len() == 1).await;
     assert_eq!(attachments(&world), at(&["n1"]), "the attacher tries again by itself");
     let expected = "AttachVolume.Attach failed for volume \"pv-data\" : driver other.csi is not registered on node n1: its CSINode \
@@ -224,7 +202,7 @@ async fn the_role_fails_if_what_there_is_cannot_be_listed_for_five_minutes() {
     world.testbed.api.faults().add(Fault::on(lists, Action::Refuse(Rejection::internal("broken"))));
     bind(&world, "data", "v", "ReadWriteOnce");
     pod(&world, "web", "n1", "data");
-    serve(&world);
+    world.lead();
     tokio::time::sleep(290 * SECOND).await;
     assert_eq!(failure(&world), None);
     tokio::time::sleep(20 * SECOND).await;
@@ -250,7 +228,7 @@ async fn what_a_node_says_of_a_volume_wakes_that_volume_alone_and_what_it_says_o
         bind(&world, claim, handle, "ReadWriteOnce");
         pod(&world, name, "n1", claim);
     }
-    serve(&world);
+    world.lead();
     world.until("both are reported", |world| (attach(world), reported(world, "n1").len()).1 == 2).await;
     let ready = |status: &str, at: u8| json!({ "conditions": [{ "type": "Ready", "status": status, "lastHeartbeatTime": format!("2026-01-01T00:00:0{at}Z") }] });
     for (status, expected) in [

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::served::Served;
 
-use super::fixtures::{attach, attachment, attachments, bind, cluster, pod, report, reported};
+use super::fixtures::{attach, attachment, attachments, bind, cluster, pod, report, reported, wanting};
 
 /// Where attachments are, and what each node reports.
 type Ended = (Vec<(String, String)>, Vec<String>, Vec<String>);
@@ -21,36 +21,30 @@ fn ends(at: &'static [&'static str; 2], world: &Served) -> Option<Ended> {
     (is_at(&one, at[0]) && is_at(&other, at[1]) && held.len() == count).then_some((held, one, other))
 }
 
+/// A volume that is attached to n1, and reported.
+async fn attached() -> Served {
+    let world = cluster(json!({})).await;
+    bind(&world, "data", "v", "ReadWriteOnce");
+    attachment(&world, "n1", "v", "data", true);
+    report(&world, "n1", &["v"]);
+    world
+}
+
 #[tokio::test(start_paused = true)]
 async fn d27_what_a_pod_wants_is_attached_and_reported() {
-    let scene = async || {
-        let world = cluster(json!({})).await;
-        bind(&world, "data", "v", "ReadWriteOnce");
-        pod(&world, "web", "n1", "data");
-        world
-    };
+    let scene = async || wanting(json!({})).await;
     assert_the_same_end(scene, |world| ends(&["v", ""], world)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn d27_what_nobody_wants_is_withdrawn_and_then_deleted() {
-    let scene = async || {
-        let world = cluster(json!({})).await;
-        bind(&world, "data", "v", "ReadWriteOnce");
-        attachment(&world, "n1", "v", "data", true);
-        report(&world, "n1", &["v"]);
-        world
-    };
-    assert_the_same_end(scene, |world| ends(&["", ""], world)).await;
+    assert_the_same_end(attached, |world| ends(&["", ""], world)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn d3_d27_an_exclusive_volume_moves_with_its_pod() {
     let scene = async || {
-        let world = cluster(json!({})).await;
-        bind(&world, "data", "v", "ReadWriteOnce");
-        attachment(&world, "n1", "v", "data", true);
-        report(&world, "n1", &["v"]);
+        let world = attached().await;
         pod(&world, "web", "n2", "data");
         world
     };

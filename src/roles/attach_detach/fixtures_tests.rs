@@ -3,10 +3,8 @@
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::diagnostics::{RoleReport, RoleScope};
-use crate::election::Term;
 use crate::roles::attach_detach::REGISTRATION;
 use crate::roles::attach_detach::volume_id::VolumeId;
 use crate::roles::kit::fixtures::merged;
@@ -28,8 +26,33 @@ pub(super) async fn cluster(section: Value) -> Served {
     world
 }
 
-pub(super) fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+/// The same, and a pod on n1 wants a volume.
+pub(super) async fn wanting(section: Value) -> Served {
+    let world = cluster(section).await;
+    bind(&world, "data", "v", "ReadWriteOnce");
+    pod(&world, "web", "n1", "data");
+    world
+}
+
+/// A term has made its attachment.
+pub(super) async fn asking(section: Value) -> Served {
+    let world = wanting(section).await;
+    world.lead();
+    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    world
+}
+
+/// The pod has its volume.
+pub(super) async fn settled(section: Value) -> Served {
+    let world = wanting(section).await;
+    world.lead();
+    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
+    world
+}
+
+/// That the pod's volume is attached to these nodes.
+pub(super) fn at(nodes: &[&str]) -> Vec<(String, String)> {
+    nodes.iter().map(|node| ((*node).to_owned(), "pv-data".to_owned())).collect()
 }
 
 pub(super) fn node(world: &Served, name: &str) {

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::diagnostics::Cell;
 use crate::roles::attach_detach::fixtures::{
-    attach, attachment, attachments, bind, cluster, delete_pod, events, failure, id, node, pod, report, reported, says,
-    serve, set_attached, uses,
+    asking, at, attach, attachment, attachments, bind, cluster, delete_pod, events, failure, id, node, pod, report,
+    reported, says, set_attached, settled, uses,
 };
 use crate::roles::kit::served::Served;
 use crate::sandbox::api::PatchBody;
@@ -24,29 +24,15 @@ const MANY: &str = "ReadWriteMany";
 /// Longer than anything that follows at once.
 const SOON: Duration = Duration::from_secs(5);
 
-fn at(nodes: &[&str]) -> Vec<(String, String)> {
-    nodes.iter().map(|node| ((*node).to_owned(), "pv-data".to_owned())).collect()
-}
-
 fn writes(world: &Served, verb: &str, resource: &str) -> u64 {
     world.testbed.api.audit().count(verb, resource)
-}
-
-/// A pod on n1 that has its volume.
-async fn settled(section: serde_json::Value) -> Served {
-    let world = cluster(section).await;
-    bind(&world, "data", "v", ONCE);
-    pod(&world, "web", "n1", "data");
-    serve(&world);
-    world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
-    world
 }
 
 #[tokio::test(start_paused = true)]
 async fn d1_a_pod_gets_its_volume_when_its_claim_is_bound_and_reads_that_it_has_it() {
     let world = cluster(json!({})).await;
     pod(&world, "web", "n1", "data");
-    serve(&world);
+    world.lead();
     tokio::time::sleep(SOON).await;
     let missing = "claim data does not exist";
     assert_eq!(waiting(&world), [("default/web".to_owned(), missing.to_owned())]);
@@ -87,7 +73,7 @@ async fn d2_a_volume_in_use_stays_and_is_withdrawn_before_it_is_deleted() {
     assert_eq!((attachments(&world), reported(&world, "n1")), (at(&["n1"]), vec![]));
     world.testbed.api.faults().clear();
     world.until("it is gone", |world| attachments(world).is_empty()).await;
-    world.until("rest", |world| world.work().is_empty()).await;
+    world.rest().await;
     world.testbed.tear_down().await;
 }
 
@@ -154,7 +140,7 @@ async fn d26_lost_answers_of_each_request_lead_to_the_same_end() {
             world.testbed.api.faults().add(fault);
             bind(&world, "data", "v", ONCE);
             pod(&world, "web", "n1", "data");
-            serve(&world);
+            world.lead();
             world.until("it is reported", |world| (attach(world), reported(world, "n1")).1 == ["v"]).await;
             delete_pod(&world, "web");
             world.until("it is gone", |world| attachments(world).is_empty()).await;
@@ -195,7 +181,7 @@ async fn d27_what_an_earlier_leader_may_have_asked_to_delete_is_kept_before_it_i
     };
     let patches = Matching::any().verb("patch").resource("volumeattachments");
     let (first, held) = (version(&world), world.testbed.api.faults().add(Fault::on(patches, Action::Hold)));
-    serve(&world);
+    world.lead();
     world.until("it is being kept", |world| world.testbed.api.faults().hits(held) == 1).await;
     tokio::time::sleep(SOON).await;
     assert_eq!((version(&world), reported(&world, "n1")), (first.clone(), vec![]), "it may go at any moment");
@@ -250,7 +236,7 @@ async fn d4_a_shared_volume_is_attached_to_each_node_and_goes_with_the_last_pod_
     for (name, on) in [("a", "n1"), ("b", "n2"), ("c", "n3"), ("d", "n3")] {
         pod(&world, name, on, "data");
     }
-    serve(&world);
+    world.lead();
     let is_at = |nodes: &'static [&str]| move |world: &Served| (attach(world), attachments(world)).1 == at(nodes);
     world.until("three", is_at(&["n1", "n2", "n3"])).await;
     delete_pod(&world, "c");
@@ -293,7 +279,7 @@ async fn d21_a_node_is_managed_once_its_annotation_comes_and_frozen_once_it_goes
     managed(json!(null));
     bind(&world, "data", "v", ONCE);
     pod(&world, "web", "n1", "data");
-    serve(&world);
+    world.lead();
     tokio::time::sleep(SOON).await;
     assert_eq!(attachments(&world), at(&[]));
     managed(json!("true"));
@@ -320,7 +306,7 @@ async fn d29_a_driver_that_is_deleted_and_made_anew_attaches_nothing_meanwhile()
     driver();
     bind(&world, "data", "v", ONCE);
     pod(&world, "web", "n1", "data");
-    serve(&world);
+    world.lead();
     tokio::time::sleep(SOON).await;
     for _ in 0..2 {
         assert!(world.testbed.api.delete::<storage::CSIDriver>("", "other.csi").is_ok());
@@ -352,7 +338,7 @@ async fn d10_d16_and_section_11_a_leader_finds_out_what_to_do_from_what_there_is
     world.testbed.api.delete::<storage::VolumeAttachment>("", &name).unwrap();
     pod(&world, "web", "n1", "data");
     report(&world, "n1", &["old", "v", "stale"]);
-    serve(&world);
+    world.lead();
     world.until("withdrawn", |world| reported(world, "n1").is_empty()).await;
     world.until("the first is gone", |world| attachments(world) == at(&["n1"])).await;
     tokio::time::sleep(SOON).await;
@@ -398,7 +384,7 @@ async fn d35_a_burst_costs_one_status_patch_and_each_attachment_one_request() {
         bind(&world, &format!("c{number}"), &format!("v{number}"), ONCE);
         pod(&world, &format!("p{number}"), "n1", &format!("c{number}"));
     }
-    serve(&world);
+    world.lead();
     world.until("all are asked for", |world| attachments(world).len() == PODS).await;
     world.until("rest", |world| world.work().iter().all(|work| work.next_try.is_some())).await;
     let patches = writes(&world, "patch", "nodes");
@@ -414,11 +400,7 @@ async fn d35_a_burst_costs_one_status_patch_and_each_attachment_one_request() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attach_error_is_told_once_and_shown() {
-    let world = cluster(json!({})).await;
-    bind(&world, "data", "v", ONCE);
-    pod(&world, "web", "n1", "data");
-    serve(&world);
-    world.until("it is asked for", |world| attachments(world) == at(&["n1"])).await;
+    let world = asking(json!({})).await;
     let error = json!({ "status": { "attached": false, "attachError": {
         "time": "2026-01-01T00:00:00Z", "message": "no slot is left", "errorCode": 8 } } });
     let name = id("v").attachment_name("n1");

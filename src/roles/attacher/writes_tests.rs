@@ -6,9 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use crate::election::Term;
 use crate::roles::attacher::{REGISTRATION, names};
 use crate::roles::kit::fixtures::Warnings;
 use crate::roles::kit::served::Served;
@@ -77,10 +75,6 @@ fn is_attached(world: &Served) -> bool {
     attachment(world).and_then(|it| it.status).is_some_and(|status| status.attached)
 }
 
-fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
-}
-
 fn volumes() -> &'static Resource {
     find("", "v1", "persistentvolumes").unwrap()
 }
@@ -127,7 +121,7 @@ async fn a_404_to_the_release_of_a_volume_that_the_api_still_has_is_checked_by_a
     let world = deleted_volume(&[]).await;
     let fault = answer_first(&world, write_to(volumes(), ""), not_found(volumes(), VOLUME));
     let warnings = Warnings::begin();
-    serve(&world);
+    world.lead();
     world.until_quietly("released", |world| finalizers(world).is_none()).await;
     world.until_quietly("settled", |world| world.work().is_empty()).await;
     assert_eq!(world.testbed.api.faults().hits(fault), 1);
@@ -140,7 +134,7 @@ async fn a_volume_that_is_gone_before_the_watch_says_so_costs_one_read_and_no_re
     let world = deleted_volume(&[]).await;
     let slow = answer_first(&world, write_to(volumes(), ""), Action::DelayBefore(DELAY));
     let warnings = Warnings::begin();
-    serve(&world);
+    world.lead();
     world.until_quietly("it is about to be written", |world| world.testbed.api.faults().hits(slow) == 1).await;
     world.testbed.api.faults().hold_watches(Matching::any().resource(volumes().plural));
     merge(&world, json!({ "metadata": { "finalizers": null } }));
@@ -161,7 +155,7 @@ async fn a_release_that_another_writer_was_faster_than_is_made_again_at_once_and
             answer_first(&world, write_to(volumes(), ""), Action::Refuse(Rejection::conflict(volumes(), VOLUME)));
         }
         let warnings = Warnings::begin();
-        serve(&world);
+        world.lead();
         world.until_quietly("it is about to be written", |world| world.testbed.api.faults().hits(slow) == 1).await;
         let begun = world.context.clock.now();
         // Another role of the process lets go of the volume meanwhile, and no watch tells of it: ours has another place now.
@@ -184,7 +178,7 @@ async fn a_404_to_any_write_of_an_attach_is_not_the_end_of_objects_that_the_api_
         volume(&world, &[]);
         let fault = answer_first(&world, write_to(resource, subresource), not_found(resource, name));
         let warnings = Warnings::begin();
-        serve(&world);
+        world.lead();
         attach(&world);
         world.until_quietly("attached", is_attached).await;
         assert_eq!(world.testbed.api.faults().hits(fault), 1, "{name} {subresource}");
@@ -198,7 +192,7 @@ async fn a_404_to_any_write_of_an_attach_is_not_the_end_of_objects_that_the_api_
 async fn a_404_to_the_release_of_an_attachment_that_the_api_still_has_does_not_leave_our_finalizer_on_it() {
     let world = world().await;
     volume(&world, &[]);
-    serve(&world);
+    world.lead();
     attach(&world);
     world.until_quietly("attached", is_attached).await;
     let fault = answer_first(&world, write_to(attachments(), ""), not_found(attachments(), ATTACHMENT));
@@ -216,7 +210,7 @@ async fn an_attach_whose_volume_another_writer_has_changed_meanwhile_goes_on_at_
     volume(&world, &[]);
     let slow = answer_first(&world, write_to(volumes(), ""), Action::DelayBefore(DELAY));
     let warnings = Warnings::begin();
-    serve(&world);
+    world.lead();
     attach(&world);
     world.until_quietly("it is about to be written", |world| world.testbed.api.faults().hits(slow) == 1).await;
     let begun = world.context.clock.now();
@@ -233,7 +227,7 @@ async fn an_attach_whose_volume_another_writer_has_changed_meanwhile_goes_on_at_
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_the_api_has_and_the_watch_does_not_bring_is_asked_for_ever_more_rarely_and_told_once() {
     let world = world().await;
-    serve(&world);
+    world.lead();
     world
         .until_quietly("the watches run", |world| world.testbed.api.audit().count("watch", volumes().plural) > 0)
         .await;
@@ -258,7 +252,7 @@ async fn a_volume_that_the_api_has_and_the_watch_does_not_bring_is_asked_for_eve
 async fn an_attempt_reads_again_a_few_times_and_leaves_the_rest_to_the_back_off() {
     let world = deleted_volume(&[]).await;
     world.testbed.api.faults().add(Fault::on(write_to(volumes(), ""), not_found(volumes(), VOLUME)));
-    serve(&world);
+    world.lead();
     world.until("a failed try", |world| world.work().iter().any(|item| item.attempts == 1)).await;
     assert_eq!((writes(&world, volumes()), reads(&world, volumes())), (4, 3));
     world.testbed.tear_down().await;
@@ -268,7 +262,7 @@ async fn an_attempt_reads_again_a_few_times_and_leaves_the_rest_to_the_back_off(
 async fn an_error_that_says_nothing_of_an_old_view_is_no_reason_to_read_again() {
     let world = deleted_volume(&[OTHER]).await;
     world.testbed.api.faults().add(Fault::on(write_to(volumes(), ""), Action::Refuse(Rejection::internal("down"))));
-    serve(&world);
+    world.lead();
     world.until("a failed try", |world| world.work().iter().any(|item| item.attempts == 1)).await;
     assert_eq!((writes(&world, volumes()), reads(&world, volumes())), (1, 0));
     world.testbed.tear_down().await;

@@ -13,7 +13,7 @@ use crate::roles::kit::served::Served;
 use crate::roles::{Wiring, reconciler};
 use crate::sandbox::driver::{Action, Fault, Lie, Method, Profile};
 
-use super::tests::{ROUND, SECOND, SLOW, calls, events, scene, serve, status, writes};
+use super::tests::{ROUND, SECOND, SLOW, calls, events, scene, status, writes};
 use super::*;
 
 const LIST: Method = Method::ListVolumes;
@@ -31,7 +31,7 @@ async fn h10_h11_h22_a_driver_that_lists_no_nodes_has_passes_for_health_alone() 
     let driver = &world.testbed.driver;
     driver.set_health("v2", [SLOW]);
     driver.inject(Fault::on(LIST, Action::Lie(Lie::EntryWithoutVolume)).once());
-    serve(&world);
+    world.lead();
     world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c2"]).await;
     assert_eq!(calls(&world, LIST), 3, "a page for each");
     driver.set_health("v2", []);
@@ -50,7 +50,7 @@ async fn h14_neither_a_failed_pass_nor_an_entry_without_a_condition_nor_an_absen
         let world = scene(profile, json!({}), 2).await;
         let driver = &world.testbed.driver;
         driver.set_health("v0", [SLOW]);
-        serve(&world);
+        world.lead();
         world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
         assert_eq!(calls(&world, GET), 0, "the list has all");
         for action in [
@@ -79,7 +79,7 @@ async fn a_list_that_the_driver_does_not_implement_is_asked_for_once_and_each_vo
     let driver = &world.testbed.driver;
     driver.set_health("v0", [SLOW]);
     driver.inject(Fault::on(LIST, Action::fail(Code::Unimplemented, "not here")));
-    serve(&world);
+    world.lead();
     world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
     tokio::time::sleep(3 * ROUND).await;
     assert_eq!((calls(&world, LIST), status(&world, "c0")), (1, vec![]));
@@ -102,7 +102,7 @@ fn reconcile(world: &Served, section: &Value) -> (CancellationToken, Tasks) {
 async fn h21_two_roles_make_one_pass_in_an_interval_and_either_goes_on_without_the_other() {
     let world = scene(lists(), json!({}), 1).await;
     let driver = &world.testbed.driver;
-    serve(&world);
+    world.lead();
     let (stop, _tasks) = reconcile(&world, &json!({ "interval": "10s" }));
     tokio::time::sleep(SECOND).await;
     let begun = calls(&world, LIST);

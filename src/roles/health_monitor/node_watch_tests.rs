@@ -9,7 +9,7 @@ use crate::sandbox::api::pure::rejection::Rejection;
 use crate::sandbox::api::{self, PatchBody};
 use crate::sandbox::driver::Profile;
 
-use super::tests::{SECOND, bind, events, scene, serve};
+use super::tests::{SECOND, bind, events, scene};
 
 /// A term that counts a node as failed after a minute, with a claim `c0` of our driver.
 async fn watching() -> Served {
@@ -66,7 +66,7 @@ async fn h23_a_node_that_is_not_ready_for_long_is_told_once_on_each_claim_of_its
     bind(&world, "b-scratch", "v7");
     pod(&world, "a", &[("c0", false)]);
     pod(&world, "b", &[("c0", false), ("scratch", true)]);
-    serve(&world);
+    world.lead();
     // The pods come to their node when the role knows them already.
     tokio::time::sleep(SECOND).await;
     schedule(&world, "a", "n1");
@@ -89,9 +89,8 @@ async fn h23_a_node_that_is_not_ready_for_long_is_told_once_on_each_claim_of_its
     tokio::time::sleep(600 * SECOND).await;
     assert_eq!(events(&world).len(), 3, "once for each claim");
     // Another leader repeats nothing, and tells the end.
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
-    serve(&world);
+    world.die().await;
+    world.lead();
     tokio::time::sleep(600 * SECOND).await;
     assert_eq!(events(&world).len(), 3);
     ready(&world, "n1", "True");
@@ -110,7 +109,7 @@ async fn h23_a_node_that_is_deleted_has_failed_at_once_and_one_that_is_back_soon
         pod(&world, name, &[(claim, false)]);
         schedule(&world, name, node);
     }
-    serve(&world);
+    world.lead();
     tokio::time::sleep(SECOND).await;
     ready(&world, "n2", "False");
     tokio::time::sleep(50 * SECOND).await;
@@ -120,12 +119,11 @@ async fn h23_a_node_that_is_deleted_has_failed_at_once_and_one_that_is_back_soon
     tokio::time::sleep(600 * SECOND).await;
     assert_eq!(events(&world).len(), 1);
     // The next leader cannot read at first that it was told, and the node is ready again before it can.
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
+    world.die().await;
     let lists = Matching::any().verb("list").resource("events");
     let refused = api::faults::Action::Refuse(Rejection::too_many_requests(1));
     world.testbed.api.faults().add(api::faults::Fault::on(lists, refused).times(4));
-    serve(&world);
+    world.lead();
     node(&world, "n1");
     ready(&world, "n1", "True");
     world.until("its end is told", |world| events(world) == ["NodeFailed c0", "NodeRecovered c0"]).await;

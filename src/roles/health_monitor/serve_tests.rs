@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::cluster::{Caches, Viewpoint};
@@ -80,10 +79,6 @@ fn bind_to(world: &Served, claim: &str, source: Value) {
     api.patch_status::<core::PersistentVolumeClaim>("default", claim, bound()).unwrap();
 }
 
-pub(super) fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
-}
-
 pub(super) fn status(world: &Served, claim: &str) -> Vec<String> {
     let claim: core::PersistentVolumeClaim = world.testbed.api.get("default", claim).unwrap();
     let conditions =
@@ -135,7 +130,7 @@ fn h5_neither_pods_nor_nodes_are_watched_unless_that_is_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn h8_h13_each_volume_is_asked_for_once_in_an_interval_the_first_at_once() {
     let world = scene(asked(), json!({}), 1000).await;
-    serve(&world);
+    world.lead();
     world.until("the first question", |world| calls(world, GET) > 0).await;
     let first = world.testbed.driver.calls_of(GET)[0].started;
     tokio::time::sleep(10 * SECOND).await;
@@ -154,7 +149,7 @@ async fn h8_h13_each_volume_is_asked_for_once_in_an_interval_the_first_at_once()
 async fn a_volume_that_turns_unhealthy_is_written_once_and_cleared_by_the_drivers_word_alone() {
     let world = scene(asked(), json!({}), 2).await;
     world.testbed.driver.set_health("v0", [SLOW, (3, "Torn", "block 7")]);
-    serve(&world);
+    world.lead();
     world.until("it is written", |world| !status(world, "c0").is_empty()).await;
     assert_eq!(status(&world, "c0"), ["DataLoss Torn", "Degraded Slow"]);
     let series =
@@ -183,7 +178,7 @@ async fn h14_h15_what_leaves_the_list_is_asked_for_and_a_pass_that_fails_means_n
         driver.seed([volume]);
         driver.set_health(volume, [SLOW]);
     }
-    serve(&world);
+    world.lead();
     world.until("both are written", |world| !status(world, "c0").is_empty() && !status(world, "c1").is_empty()).await;
     assert_eq!((calls(&world, LIST), calls(&world, GET)), (3, 0), "a page for each, and no question");
     driver.inject(Fault::on(LIST, Action::fail(Code::Aborted, "another token")).times(2));
@@ -211,7 +206,7 @@ async fn h10_an_endless_chain_of_tokens_ends_the_pass_and_the_next_one_lists_all
     let driver = &world.testbed.driver;
     driver.set_health("v0", [SLOW]);
     driver.inject(Fault::on(LIST, Action::Lie(Lie::TokenLoop)).times(2));
-    serve(&world);
+    world.lead();
     tokio::time::sleep(SECOND).await;
     assert_eq!((calls(&world, LIST), status(&world, "c0")), (2, vec![]));
     world.until("it is written", |world| !status(world, "c0").is_empty()).await;
@@ -224,7 +219,7 @@ async fn calls_that_the_driver_does_not_implement_are_made_once_and_the_next_sou
     let driver = &world.testbed.driver;
     driver.set_health("v0", [SLOW]);
     driver.inject(Fault::on(LIST, Action::fail(Code::Unimplemented, "not here")));
-    serve(&world);
+    world.lead();
     world.until("it is written", |world| !status(world, "c0").is_empty()).await;
     tokio::time::sleep(3 * ROUND).await;
     assert_eq!(calls(&world, LIST), 1);
@@ -240,23 +235,21 @@ async fn calls_that_the_driver_does_not_implement_are_made_once_and_the_next_sou
 async fn h16_h25_a_server_that_drops_the_field_gets_events_and_one_try_an_hour() {
     let world = scene_of_old(asked(), json!({}), 1).await;
     world.testbed.driver.set_health("v0", [SLOW]);
-    serve(&world);
+    world.lead();
     world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
     tokio::time::sleep(10 * ROUND).await;
     let dropped = figure(&world, "csi_volume_health_status_writes_dropped_total");
     assert_eq!((writes(&world), dropped.as_deref()), (1, Some("1")));
     // Another leader tells it no second time, and tells its end.
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
-    serve(&world);
+    world.die().await;
+    world.lead();
     tokio::time::sleep(2 * ROUND).await;
     assert_eq!((writes(&world), events(&world).len()), (2, 1), "each term tries once");
     world.testbed.driver.set_health("v0", []);
     world.until("its end is told", |world| events(world).len() == 2).await;
     assert_eq!(events(&world)[1], "VolumeConditionNormal c0");
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
-    serve(&world);
+    world.die().await;
+    world.lead();
     tokio::time::sleep(2 * ROUND).await;
     assert_eq!(events(&world).len(), 2, "nor is the end told twice");
     world.testbed.driver.set_health("v0", [SLOW]);
@@ -271,10 +264,9 @@ async fn h16_h25_a_server_that_drops_the_field_gets_events_and_one_try_an_hour()
 async fn h25_events_that_a_new_leader_cannot_read_at_first_are_read_again_and_it_reports_the_end() {
     let world = scene_of_old(asked(), json!({}), 2).await;
     world.testbed.driver.set_health("v0", [SLOW]);
-    serve(&world);
+    world.lead();
     world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
+    world.die().await;
     // Another program says so of the other claim, and the volume is repaired while no leader looks.
     let claim: core::PersistentVolumeClaim = world.testbed.api.get("default", "c1").unwrap();
     let theirs = json!({ "apiVersion": "v1", "kind": "Event", "metadata": { "name": "theirs", "namespace": "default" },
@@ -285,7 +277,7 @@ async fn h25_events_that_a_new_leader_cannot_read_at_first_are_read_again_and_it
     let lists = Matching::any().verb("list").resource("events");
     let refused = api::faults::Action::Refuse(Rejection::too_many_requests(1));
     world.testbed.api.faults().add(api::faults::Fault::on(lists, refused).times(2));
-    serve(&world);
+    world.lead();
     tokio::time::sleep(2 * ROUND).await;
     assert_eq!(events(&world).len(), 2, "it does not know what was reported");
     world.until("its end is told", |world| events(world).len() == 3).await;
@@ -300,7 +292,7 @@ async fn a_driver_of_1_12_is_asked_for_conditions_which_events_tell() {
     let profile = Profile::default().without(crate::csi::ControllerRpc::ListVolumes);
     let world = scene(profile, json!({}), 1).await;
     world.testbed.driver.set_health("v0", [SLOW]);
-    serve(&world);
+    world.lead();
     world.until("an Event tells it", |world| events(world) == ["VolumeConditionAbnormal c0"]).await;
     assert!(calls(&world, Method::ControllerGetVolume) > 0 && calls(&world, GET) == 0);
     world.testbed.driver.set_health("v0", []);
@@ -312,7 +304,7 @@ async fn a_driver_of_1_12_is_asked_for_conditions_which_events_tell() {
 #[tokio::test(start_paused = true)]
 async fn h12_h24_a_volume_that_is_bound_later_is_asked_for_at_once_and_one_answer_is_for_all_its_claims() {
     let world = scene(asked(), json!({ "interval": "10m" }), 1).await;
-    serve(&world);
+    world.lead();
     world.until("the first question", |world| calls(world, GET) == 1).await;
     bind(&world, "late", "v9");
     world.until("it is asked for", |world| calls(world, GET) >= 2).await;
@@ -335,7 +327,7 @@ async fn h3_h6_h18_what_is_gone_meanwhile_is_not_written_and_not_asked_for_again
     driver.set_health("v0", [SLOW]);
     driver.inject(Fault::on(GET, Action::Hold).volume("v0").once());
     driver.inject(Fault::on(GET, Action::fail(Code::Internal, "no")).volume("v1"));
-    serve(&world);
+    world.lead();
     world.until("both were asked for", |world| calls(world, GET) >= 2).await;
     let api = &world.testbed.api;
     for claim in ["c0", "c1"] {
@@ -360,7 +352,7 @@ async fn lies_and_a_volume_that_the_driver_does_not_know_change_nothing() {
     let world = scene(asked(), json!({}), 2).await;
     let driver = &world.testbed.driver;
     driver.set_health("v0", [SLOW]);
-    serve(&world);
+    world.lead();
     world.until("it is written", |world| !status(world, "c0").is_empty()).await;
     driver.set_health("v0", []);
     driver.inject(Fault::on(GET, Action::Lie(Lie::HealthOf("v1".to_owned()))).volume("v0").times(1));
@@ -378,7 +370,7 @@ async fn h7_a_driver_that_is_silent_for_five_intervals_fails_the_role_and_an_unh
     let world = scene(asked(), json!({}), 1).await;
     world.testbed.driver.set_health("v0", [SLOW]);
     let _shown = world.context.board.role(|| RoleReport::serving(NAME, RoleScope::Cluster));
-    serve(&world);
+    world.lead();
     tokio::time::sleep(10 * ROUND).await;
     let shown = |world: &Served| world.context.board.report().roles.remove(0);
     let RoleReport { failure, facts, .. } = shown(&world);
@@ -407,7 +399,7 @@ async fn h4_raw_devices_and_in_tree_volumes_that_the_driver_has_taken_over_are_a
     bind_to(&world, "foreign", json!({ "csi": { "driver": "other.example.com", "volumeHandle": "vol-1" } }));
     driver.set_health("vol-1", [SLOW]);
     driver.set_health("vol-2", [SLOW]);
-    serve(&world);
+    world.lead();
     world.until("both are written", |world| !status(world, "raw").is_empty() && !status(world, "old").is_empty()).await;
     driver.set_health("vol-2", []);
     world.until("it is cleared", |world| status(world, "old").is_empty()).await;

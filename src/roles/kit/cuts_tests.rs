@@ -52,13 +52,12 @@ async fn play<E>(
     // Another key may have gone further meanwhile.
     world.until("an end, or the cut", |world| end(world).is_some() || cut.is_some_and(|cut| PASSED.get() >= cut)).await;
     if cut.is_some() {
-        world.kill();
-        world.until("it is dead", |world| !world.is_serving()).await;
+        world.die().await;
         CUT_AFTER.set(None);
         world.serve(term());
         world.until("the end", |world| end(world).is_some()).await;
     }
-    world.until("rest", |world| world.work().is_empty()).await;
+    world.rest().await;
     let (ended, verbs) = (end(&world), PASSED.get());
     world.testbed.tear_down().await;
     (ended.expect("it has ended, and stays so"), verbs)

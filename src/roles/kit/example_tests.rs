@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::PersistentVolume as Stored;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tracing::{info_span, warn};
 
 use crate::cluster::rbac::Rule;
@@ -267,20 +266,16 @@ fn is_protected(world: &Served, name: &str) -> bool {
     volume.metadata.finalizers.is_some_and(|all| all.iter().any(|it| it == FINALIZER))
 }
 
-fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_role_made_by_the_guide_works_its_queue_and_warns_once() {
     let world = scene().await;
     let down = Action::fail(tonic::Code::Unavailable, "down");
     world.testbed.driver.inject(Fault::on(Method::ValidateVolumeCapabilities, down).times(1));
-    serve(&world);
+    world.lead();
     world.write_events();
     let told = |world: &Served| world.testbed.api.audit().count("create", "events") == 1;
     world.until("what is there is protected", |world| is_protected(world, "mounted") && told(world)).await;
-    world.until("nothing is left to do", |world| world.work().is_empty()).await;
+    world.rest().await;
     // A change brings the volume back, and what the driver said is remembered.
     let label = PatchBody::Merge(json!({ "metadata": { "labels": { "touched": "yes" } } }));
     world.testbed.api.patch::<Stored>("", "raw", label).unwrap();
@@ -295,7 +290,7 @@ async fn a_role_made_by_the_guide_works_its_queue_and_warns_once() {
 async fn it_waits_for_the_lock_of_a_volume_that_another_role_changes() {
     let world = scene().await;
     let lock = world.context.driver.operations.try_acquire("mounted").unwrap();
-    serve(&world);
+    world.lead();
     let calls = |world: &Served| world.testbed.driver.calls_of(Method::ValidateVolumeCapabilities).len();
     world.until("the other volume is asked about", |world| calls(world) == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;

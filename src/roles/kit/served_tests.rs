@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::cluster::{ApiOptions, CsiNode, ObjectName};
 use crate::diagnostics::WorkReport;
@@ -65,9 +66,20 @@ impl Served {
         });
     }
 
+    /// Begins to serve a term that does not end.
+    pub(crate) fn lead(&self) {
+        self.serve(Term::permanent(&CancellationToken::new(), self.context.clock));
+    }
+
     /// Ends what serves, as SIGKILL does.
     pub(crate) fn kill(&self) {
         self.serving.abort_all();
+    }
+
+    /// The same, and waits for the end.
+    pub(crate) async fn die(&self) {
+        self.kill();
+        self.until("it is dead", |world| !world.is_serving()).await;
     }
 
     /// Writes the role's Events, which are else only noted.
@@ -96,7 +108,12 @@ impl Served {
         assert!(seen.is_ok(), "never: {what}; {:#?}, {:#?}", self.work(), self.testbed.driver.calls());
     }
 
-    /// The same, and no attempt may fail meanwhile.
+    /// Waits until nothing is left to do.
+    pub(crate) async fn rest(&self) {
+        self.until("nothing is left to do", |world| world.work().is_empty()).await;
+    }
+
+    /// Waits for something, and no attempt may fail meanwhile.
     pub(crate) async fn until_quietly(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let failed = RefCell::new(Vec::new());
         let look = |world: &Self| {

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
-use crate::election::Term;
 use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::fixtures::merged;
 use crate::roles::kit::served::Served;
@@ -129,7 +127,7 @@ async fn z31_a_note_that_another_program_removes_at_the_same_time_costs_one_writ
     write(json!({ "metadata": { "annotations": annotations }, "spec": { "capacity": { "storage": "2Gi" } } }));
     let on = Matching::any().verb("patch").resource("persistentvolumes");
     let slow = api.faults().add(ApiFault::on(on, ApiAction::DelayBefore(Duration::from_secs(5))).nth(1));
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until_quietly("it is about to be removed", |world| world.testbed.api.faults().hits(slow) == 1).await;
     let removed = write(json!({ "metadata": { "annotations": { names::ANNOTATION_PRE_RESIZE_CAPACITY: null } } }));
     world.until_quietly("nothing is left to do", |world| world.work().is_empty()).await;

@@ -33,10 +33,9 @@ async fn to_be_cut(profile: Profile, faults: &[Fault]) -> Served {
 /// A snapshot that an earlier leader has taken.
 async fn taken(profile: Profile) -> Served {
     let world = to_be_cut(profile, &[]).await;
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until("it is cut", |world| content(world).is_some_and(|it| it["status"]["snapshotHandle"].is_string())).await;
-    world.kill();
-    world.until("it is dead", |world| !world.is_serving()).await;
+    world.die().await;
     world
 }
 

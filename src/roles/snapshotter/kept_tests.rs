@@ -20,10 +20,6 @@ async fn world_of_a_copy() -> (Served, String) {
     (world, id)
 }
 
-fn begin(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
-}
-
 fn has_event(world: &Served, says: &str) -> bool {
     notes(world).iter().any(|note| note.contains(says))
 }
@@ -31,9 +27,9 @@ fn has_event(world: &Served, says: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn j9_a_copy_of_a_content_is_neither_cut_nor_deleted_at_the_driver() {
     let (world, id) = world_of_a_copy().await;
-    begin(&world);
+    world.lead();
     world.until("an Event says so", |world| has_event(world, "was written for another")).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!(calls(&world, Method::CreateSnapshot), 0);
     delete(&world);
     world.until("it is gone", |world| content(world).is_none()).await;
@@ -51,7 +47,7 @@ async fn j9_a_copy_with_the_status_of_its_original_has_nothing_deleted_either() 
         let patched = PatchBody::Merge(json!({ "status": status }));
         world.testbed.api.patch_object(contents(), "", CONTENT, patched, true).unwrap();
         delete(&world);
-        begin(&world);
+        world.lead();
         world.until("it is gone", |world| content(world).is_none()).await;
         assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (0, 0));
         assert!(world.testbed.driver.state().snapshots().contains_key(&id));
@@ -62,7 +58,7 @@ async fn j9_a_copy_with_the_status_of_its_original_has_nothing_deleted_either() 
 #[tokio::test(start_paused = true)]
 async fn j9_a_copy_that_its_user_has_freed_of_the_request_is_taken_as_any_other() {
     let (world, _) = world_of_a_copy().await;
-    begin(&world);
+    world.lead();
     world.until("an Event says so", |world| has_event(world, "was written for another")).await;
     let freed = json!({ ANNOTATION_SNAPSHOT_BEING_CREATED: null, ANNOTATION_SNAPSHOTTING: null });
     patch(&world, json!({ "metadata": { "annotations": freed } }));
@@ -78,7 +74,7 @@ async fn j9_l9_a_copy_of_a_content_that_is_gone_keeps_the_snapshot_of_that_and_d
     create_copy(&world, &format!("snapshot-{SNAPSHOT_UID}"));
     world.testbed.driver.release();
     world.until("it is cut", |world| snapshots(world) == 1).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (1, 0));
     assert_eq!(content(&world).unwrap()["status"], json!(null));
     world.testbed.tear_down().await;
@@ -126,7 +122,7 @@ async fn world_of_a_kept_snapshot(spelled: impl Fn(&str) -> String) -> Served {
     let world = world_of_a_ready_content().await;
     let id = content(&world).unwrap()["status"]["snapshotHandle"].as_str().unwrap().to_owned();
     create_given(&world, SECOND, &spelled(&id));
-    settled(&world).await;
+    world.rest().await;
     delete(&world);
     world.until("the first is gone", |world| content(world).is_none()).await;
     world.until("an Event says so", |world| has_event(world, SECOND)).await;
@@ -158,7 +154,7 @@ async fn two_contents_of_one_snapshot_that_go_together_leave_none() {
         delete_named(&world, name);
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    begin(&world);
+    world.lead();
     world.until("both are gone", |world| [CONTENT, SECOND].iter().all(|name| !is_there(world, name))).await;
     assert_eq!(snapshots(&world), 0);
     world.testbed.tear_down().await;
@@ -174,7 +170,7 @@ async fn a_new_leader_lists_the_contents_before_it_deletes_what_a_late_watch_sho
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.testbed.api.faults().hold_watches(Matching::any().resource("volumesnapshotcontents"));
     create_given(&world, SECOND, &id);
-    begin(&world);
+    world.lead();
     world.until("the first is gone", |world| !is_there(world, CONTENT)).await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
     world.testbed.tear_down().await;
@@ -183,7 +179,7 @@ async fn a_new_leader_lists_the_contents_before_it_deletes_what_a_late_watch_sho
 #[tokio::test(start_paused = true)]
 async fn s13_a_policy_that_becomes_retain_at_the_last_moment_counts_though_no_watch_has_shown_it() {
     let world = world_of_a_ready_snapshot().await;
-    settled(&world).await;
+    world.rest().await;
     let refusal = Action::fail(Code::Internal, "in use");
     world.testbed.driver.inject(Fault::on(Method::DeleteSnapshot, refusal).once());
     delete(&world);
@@ -206,7 +202,7 @@ async fn s42_a_content_with_mark_and_handle_is_deleted_though_the_driver_refuses
     world.testbed.api.patch_object(contents(), "", CONTENT, PatchBody::Merge(status), true).unwrap();
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::fail(Code::Internal, "no such volume")));
     delete(&world);
-    begin(&world);
+    world.lead();
     world.until("it is gone", |world| content(world).is_none()).await;
     assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (0, 1));
     assert_eq!(snapshots(&world), 0);
@@ -230,7 +226,7 @@ async fn s18_a_secret_that_may_not_be_read_is_waited_for_also_where_a_deletion_m
     let refuse =
         |rejection| faults.add(ApiFault::on(Matching::any().resource("secrets"), ApiAction::Refuse(rejection)));
     let forbidden = refuse(Rejection::forbidden("", "secrets", "cut", "no"));
-    begin(&world);
+    world.lead();
     world.until("it was forbidden twice", |_| faults.hits(forbidden) >= 2).await;
     let failing = refuse(Rejection::internal("no"));
     faults.remove(forbidden);
@@ -254,7 +250,7 @@ async fn s2_what_is_being_deleted_is_released_with_the_refusal_and_nothing_is_as
     delete(&world);
     world.testbed.api.audit().clear();
     world.until("it is gone", |world| content(world).is_none()).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!(requests(&world), ["patch"], "mark, request and finalizer leave together");
     assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (2, 0));
     world.testbed.tear_down().await;
@@ -264,7 +260,7 @@ async fn s2_what_is_being_deleted_is_released_with_the_refusal_and_nothing_is_as
 async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_asked_or_deleted_here_any_more() {
     let section = json!({ "nodeDeployment": { "enabled": true } });
     let world = prepared(Served::on_node(&REGISTRATION, &section, Profile::default(), Some("one")).await);
-    begin(&world);
+    world.lead();
     let unanswered = Action::fail(Code::DeadlineExceeded, "slow");
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, unanswered).once());
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
@@ -276,7 +272,7 @@ async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_ask
     let reads = |world: &Served| requests(world).iter().filter(|it| *it == "get").count();
     let before = reads(&world);
     world.testbed.driver.release();
-    world.until("it is settled", |world| world.work().is_empty()).await;
+    world.rest().await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(reads(&world) <= before + 2, "{:?}", requests(&world));
     assert_eq!((calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot)), (2, 0));
@@ -291,7 +287,7 @@ async fn a_content_that_is_given_to_another_node_during_the_call_has_nothing_ask
 async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_has_shown_it() {
     let world = world_of_a_ready_snapshot().await;
     patch(&world, json!({ "spec": { "deletionPolicy": "Retain" } }));
-    settled(&world).await;
+    world.rest().await;
     let faults = world.testbed.api.faults();
     let on = Matching::any().verb("patch").resource("volumesnapshotcontents");
     let slow = faults.add(ApiFault::on(on, ApiAction::DelayBefore(Duration::from_secs(5))).nth(1));
@@ -310,7 +306,7 @@ async fn s13_a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_wa
 #[tokio::test(start_paused = true)]
 async fn j9_a_copy_of_a_content_that_was_ready_is_neither_cut_nor_deleted_at_the_driver() {
     let world = world_of_a_ready_content().await;
-    settled(&world).await;
+    world.rest().await;
     let original = content(&world).unwrap();
     let metadata = json!({ "name": SECOND, "annotations": original["metadata"]["annotations"],
         "finalizers": original["metadata"]["finalizers"] });
@@ -318,7 +314,7 @@ async fn j9_a_copy_of_a_content_that_was_ready_is_neither_cut_nor_deleted_at_the
         "spec": original["spec"] });
     world.testbed.api.create_value(copy).unwrap();
     world.until("an Event says so", |world| has_event(world, "was written for another")).await;
-    settled(&world).await;
+    world.rest().await;
     delete_named(&world, SECOND);
     world.until("it is gone", |world| !is_there(world, SECOND)).await;
     let asked = (calls(&world, Method::CreateSnapshot), calls(&world, Method::DeleteSnapshot), snapshots(&world));

@@ -20,7 +20,7 @@ async fn s8_a_snapshot_is_looked_at_in_time_though_its_volume_is_never_free() {
     let section = json!({ "readyCheck": { "initial": "1s", "max": "30s" } });
     let world = unserved_with(Profile { snapshot_ready_polls: 1, ..Profile::default() }, &section).await;
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Late(call)));
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     // The first is the content that the other helpers look at.
     for number in 1..=SNAPSHOTS {
         cut_number(&world, number);

@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::super::names::{
     ANNOTATION_SNAPSHOT_BEING_CREATED, ANNOTATION_SNAPSHOT_BEING_DELETED, ANNOTATION_SNAPSHOT_SECRET_NAME,
     ANNOTATION_SNAPSHOT_SECRET_NAMESPACE, ANNOTATION_SNAPSHOTTING, FINALIZER_BOUND_CONTENT, LABEL_MANAGED_BY,
 };
-use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::snapshotter::REGISTRATION;
 use crate::roles::snapshotter::content::record::intent::Intent;
@@ -44,7 +42,7 @@ fn contents() -> &'static Resource {
 /// A served term in a cluster whose driver has a volume, and which has a class.
 async fn world(profile: Profile) -> Served {
     let world = unserved(profile).await;
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world
 }
 
@@ -141,16 +139,12 @@ fn requests(world: &Served) -> Vec<String> {
     asked.iter().map(|entry| format!("{} {}", entry.verb, entry.subresource).trim().to_owned()).collect()
 }
 
-async fn settled(world: &Served) {
-    world.until("nothing is left to do", |world| world.work().is_empty()).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn s9_a_snapshot_costs_three_writes_and_its_deletion_one() {
     let world = world(Profile::default()).await;
     cut(&world);
     world.until_quietly("it is ready", is_ready).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!(requests(&world), ["patch", "patch status", "patch"]);
     assert_eq!((calls(&world, Method::CreateSnapshot), snapshots(&world)), (1, 1));
     let stored = content(&world).unwrap();
@@ -170,7 +164,7 @@ async fn s8_a_snapshot_that_is_not_ready_is_polled_without_a_request_to_the_api(
     let world = world(Profile { snapshot_ready_polls: 12, ..Profile::default() }).await;
     cut(&world);
     world.until("it is ready", is_ready).await;
-    settled(&world).await;
+    world.rest().await;
     // The handle, the mark off; then readiness, and the request off.
     assert_eq!(requests(&world), ["patch", "patch status", "patch", "patch status", "patch"]);
     assert_eq!(calls(&world, Method::CreateSnapshot), 13, "each look is one call, and no request");
@@ -263,7 +257,7 @@ async fn l9_a_snapshot_whose_content_was_removed_by_force_is_deleted() {
     assert!(content(&world).is_none());
     world.testbed.driver.release();
     world.until("it is deleted", |world| calls(world, Method::DeleteSnapshot) == 1).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!(snapshots(&world), 0);
     world.testbed.tear_down().await;
 }
@@ -275,13 +269,13 @@ async fn l6_l9_a_namesake_that_asks_by_another_name_is_no_heir() {
     world.testbed.driver.inject(Fault::on(Method::CreateSnapshot, Action::Hold).once());
     let before = format!("before-{SNAPSHOT_UID}");
     create_begun(&world, &before);
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until("asked", |world| calls(world, Method::CreateSnapshot) == 1).await;
     remove_by_force(&world);
     cut(&world);
     world.testbed.driver.release();
     world.until("the namesake is ready", is_ready).await;
-    settled(&world).await;
+    world.rest().await;
     assert!(world.testbed.driver.snapshot_named(&before).is_none(), "nobody has it, and nobody asks for it");
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 1));
     world.testbed.tear_down().await;
@@ -324,13 +318,13 @@ async fn l9_a_content_that_is_removed_by_force_before_the_call_of_an_earlier_lea
     let reads = Matching::any().verb("get").resource("volumesnapshotcontents");
     let refused =
         world.testbed.api.faults().add(ApiFault::on(reads, ApiAction::Refuse(Rejection::internal("scripted"))));
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until("a try has failed", |world| world.work().iter().any(|item| item.attempts > 0)).await;
     assert_eq!(calls(&world, Method::CreateSnapshot), 0);
     remove_by_force(&world);
     world.testbed.api.faults().remove(refused);
     world.until("it is deleted", |world| world.testbed.driver.snapshot_named(&before).is_none()).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (1, 0));
     world.testbed.tear_down().await;
 }
@@ -353,12 +347,12 @@ async fn a_snapshot_that_is_older_than_the_content_that_asks_for_it_is_kept_when
     let reads = Matching::any().verb("get").resource("volumesnapshotcontents");
     let refused =
         world.testbed.api.faults().add(ApiFault::on(reads, ApiAction::Refuse(Rejection::internal("scripted"))));
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until("the call is remembered", |world| world.work().iter().any(|item| item.attempts > 0)).await;
     remove_by_force(&world);
     world.testbed.api.faults().remove(refused);
     world.until("it is asked for", |world| calls(world, Method::CreateSnapshot) == 1).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!((calls(&world, Method::DeleteSnapshot), snapshots(&world)), (0, 1));
     world.until("an Event names it", |world| notes(world).iter().any(|note| note.contains(&id))).await;
     world.testbed.tear_down().await;
@@ -394,7 +388,7 @@ async fn s2_s19_s47_a_refusal_is_in_the_status_until_the_driver_says_otherwise()
     );
     assert!(annotation(&world, ANNOTATION_SNAPSHOT_BEING_CREATED).is_none(), "the answer was final");
     world.until("it is ready", is_ready).await;
-    settled(&world).await;
+    world.rest().await;
     assert_eq!(says(&world), None);
     world.testbed.tear_down().await;
 }
@@ -418,7 +412,7 @@ async fn s11_s33_a_given_snapshot_is_looked_up_and_deleted_by_its_id() {
 async fn s34_kinds_that_come_later_are_looked_for_once_a_minute_and_served_within_one() {
     let world = Served::new(&REGISTRATION, &json!({}), Profile::default()).await;
     world.testbed.driver.seed([VOLUME]);
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     let minutes = 10;
     tokio::time::sleep(Duration::from_secs(60 * minutes)).await;
     for resource in ["volumesnapshotcontents", "volumesnapshotclasses"] {

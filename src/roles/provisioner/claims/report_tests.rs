@@ -2,11 +2,9 @@
 
 use k8s_openapi::api::core::v1::Event;
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::cluster::names;
-use crate::election::Term;
 use crate::roles::kit::fixtures::Warnings;
 use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
@@ -31,7 +29,7 @@ async fn event_status_page_and_log_say_the_same_of_a_failure_also_that_an_infeas
             world.testbed.api.create_value(object).unwrap();
         }
         let warnings = Warnings::begin();
-        world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+        world.lead();
         let events = |world: &Served| world.testbed.api.list::<Event>("default").unwrap();
         let is_told = |event: &Event| event.reason.as_deref() == Some("ProvisioningFailed");
         world.until("an Event", |world| events(world).iter().any(is_told)).await;

@@ -1,10 +1,7 @@
 //! What another program does to a claim between the driver's refusal and the write that removes the claim's node. csi-provisioner 6.4
 //! removes whatever node the claim has by then, of a namesake, too.
 
-use tokio_util::sync::CancellationToken;
-
 use super::*;
-use crate::election::Term;
 use crate::sandbox::api::faults::{Action as ApiAction, Fault as ApiFault, Matching};
 
 fn on_node(node: &str) -> Value {
@@ -53,7 +50,7 @@ async fn play(act: impl FnOnce(&Served)) -> (Served, Option<PersistentVolumeClai
     let on_claims = || Matching::any().resource("persistentvolumeclaims");
     let late = ApiAction::DelayBefore(Duration::from_secs(5));
     let late = faults.add(ApiFault::on(on_claims().verb("patch"), late).nth(1));
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
+    world.lead();
     world.until("the node is about to be removed", |world| world.testbed.api.faults().hits(late) == 1).await;
     let held = faults.hold_watches(on_claims());
     act(&world);

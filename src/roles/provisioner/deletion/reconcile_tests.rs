@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume as Object;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-use crate::election::Term;
 use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
 use crate::roles::provisioner::names;
@@ -53,10 +51,6 @@ fn name_secret(world: &Served, secret: &str) {
     world.testbed.api.patch::<Object>("", VOLUME, patch).unwrap();
 }
 
-fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
-}
-
 /// Waits until volume and object are gone. Returns for each call whether it had a secret.
 async fn calls_until_gone(world: Served) -> Vec<bool> {
     let is_gone = |world: &Served| world.testbed.api.get::<Object>("", VOLUME).is_err();
@@ -72,7 +66,7 @@ async fn the_secret_is_the_one_that_the_volume_names_when_its_turn_has_come() {
     for name in [HANDLE, VOLUME] {
         let world = guarded(&json!({}), "wrong").await;
         let turn = world.context.driver.operations.try_acquire(name).unwrap();
-        serve(&world);
+        world.lead();
         let waits = |world: &Served| {
             let volumes = world.context.driver.operations.snapshot();
             volumes.iter().any(|volume| volume.volume_id == name && volume.waiting > 0)
@@ -92,7 +86,7 @@ async fn a_secret_that_could_not_be_read_just_now_is_not_done_without() {
         let world = guarded(&json!({ "deleteWithoutSecret": true }), "right").await;
         let on = Matching::any().verb("get").resource("secrets");
         let fault = world.testbed.api.faults().add(Fault::on(on, action.clone()).nth(1));
-        serve(&world);
+        world.lead();
         let has_failed = |world: &Served| world.work().iter().any(|item| item.last_error.is_some());
         world.until("told", has_failed).await;
         let told = world.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
@@ -105,7 +99,7 @@ async fn a_secret_that_could_not_be_read_just_now_is_not_done_without() {
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_says_so() {
     let world = guarded(&json!({}), "nothing").await;
-    serve(&world);
+    world.lead();
     let says = |text: &str| {
         let text = text.to_owned();
         move |world: &Served| {
@@ -119,7 +113,7 @@ async fn a_secret_that_is_withheld_is_done_without_only_where_the_configuration_
     let world = guarded(&json!({ "deleteWithoutSecret": true }), "nothing").await;
     // This driver needs no secret to delete.
     world.testbed.driver.change_profile(|profile| profile.provision_secrets = Secrets::default());
-    serve(&world);
+    world.lead();
     assert_eq!(calls_until_gone(world).await, [false]);
 }
 
@@ -129,7 +123,7 @@ async fn a_policy_that_becomes_retain_while_the_secret_is_read_counts_though_no_
     let faults = world.testbed.api.faults();
     let reads = Matching::any().verb("get").resource("secrets");
     let slow = faults.add(Fault::on(reads, Action::DelayBefore(Duration::from_secs(5))));
-    serve(&world);
+    world.lead();
     world.until("the secret is being read", |_| faults.hits(slow) == 1).await;
     faults.hold_watches(Matching::any().resource("persistentvolumes"));
     let retain = PatchBody::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
@@ -149,7 +143,7 @@ async fn a_secret_that_may_not_be_read_is_waited_for_whatever_the_configuration_
     let world = guarded(&json!({ "deleteWithoutSecret": true }), "right").await;
     let forbidden = Action::Refuse(Rejection::forbidden("", "secrets", "right", "no"));
     let fault = world.testbed.api.faults().add(Fault::on(Matching::any().verb("get").resource("secrets"), forbidden));
-    serve(&world);
+    world.lead();
     world.until("it was forbidden twice", |world| world.testbed.api.faults().hits(fault) >= 2).await;
     let told = world.work().into_iter().filter_map(|item| item.last_error).collect::<String>();
     assert!(told.contains("give the daemon's service account the right to get it"), "{told}");

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume as Object;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use crate::cluster::names;
-use crate::election::Term;
 use crate::roles::kit::fixtures::Warnings;
 use crate::roles::kit::served::Served;
 use crate::roles::provisioner::REGISTRATION;
@@ -39,10 +37,6 @@ fn volume(world: &Served, name: &str, phase: &str, policy: &str, finalizers: &[&
     world.testbed.api.create_value(volume).unwrap();
     let phase = PatchBody::Merge(json!({ "status": { "phase": phase } }));
     world.testbed.api.patch_status::<Object>("", name, phase).unwrap();
-}
-
-fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
 }
 
 fn on(verb: &str) -> Matching {
@@ -75,7 +69,7 @@ async fn a_404_to_a_write_is_not_the_end_of_a_volume_that_the_api_still_has() {
         let world = world().await;
         volume(&world, VOLUME, phase, policy, &held);
         let fault = world.testbed.api.faults().add(Fault::on(on(verb), not_found()).nth(1));
-        serve(&world);
+        world.lead();
         world.until_quietly(verb, |world| finalizers(world) == end).await;
         assert_eq!(world.testbed.api.faults().hits(fault), 1);
         let deletions = world.testbed.driver.calls_of(Method::DeleteVolume).len();
@@ -90,7 +84,7 @@ async fn a_volume_that_is_gone_before_the_watch_says_so_costs_one_read_and_no_re
     volume(&world, VOLUME, "Released", "Retain", &[names::FINALIZER_PROVISIONER]);
     let faults = world.testbed.api.faults();
     let slow = faults.add(Fault::on(on("patch"), Action::DelayBefore(Duration::from_secs(5))).nth(1));
-    serve(&world);
+    world.lead();
     world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
     faults.hold_watches(Matching::any().resource("persistentvolumes"));
     world.testbed.api.delete::<Object>("", VOLUME).unwrap();
@@ -110,7 +104,7 @@ async fn a_write_that_another_writer_was_faster_than_is_made_again_at_once() {
     let faults = world.testbed.api.faults();
     let delay = Duration::from_secs(5);
     let slow = faults.add(Fault::on(on("patch"), Action::DelayBefore(delay)).nth(1));
-    serve(&world);
+    world.lead();
     world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
     let begun = world.context.clock.now();
     // As another role of this process does when it releases the volume at the same time: our finalizer has another
@@ -130,7 +124,7 @@ async fn a_policy_that_becomes_delete_at_the_last_moment_counts_though_no_watch_
     world.testbed.api.delete::<Object>("", VOLUME).unwrap();
     let faults = world.testbed.api.faults();
     let slow = faults.add(Fault::on(on("patch"), Action::DelayBefore(Duration::from_secs(5))).nth(1));
-    serve(&world);
+    world.lead();
     world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
     let held = faults.hold_watches(Matching::any().resource("persistentvolumes"));
     merge(&world, json!({ "spec": { "persistentVolumeReclaimPolicy": "Delete" } }));
@@ -146,7 +140,7 @@ async fn a_policy_that_becomes_retain_while_the_first_deletion_of_a_term_waits_f
  {
     let world = world().await;
     volume(&world, VOLUME, "Bound", "Delete", &[]);
-    serve(&world);
+    world.lead();
     world.until_quietly("it serves", |world| finalizers(world).is_some_and(|it| !it.is_empty())).await;
     let faults = world.testbed.api.faults();
     let lists = Matching::any().verb("list").resource("volumeattachments");
@@ -173,7 +167,7 @@ async fn an_outage_of_the_driver_costs_a_warning_for_each_step_of_the_back_off_a
         volume(&world, &format!("pv-{number}"), "Released", "Delete", &[names::FINALIZER_PROVISIONER]);
     }
     let warnings = Warnings::begin();
-    serve(&world);
+    world.lead();
     let calls = |world: &Served| world.testbed.driver.calls_of(Method::DeleteVolume).len();
     world.until("each has failed again and again", |world| calls(world) >= 4 * VOLUMES).await;
     assert!((1..10).contains(&warnings.count()), "{} warnings", warnings.count());

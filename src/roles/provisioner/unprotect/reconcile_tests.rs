@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim as Object;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use crate::cluster::names;
-use crate::election::Term;
 use crate::roles::kit::cuts::assert_the_same_end;
 use crate::roles::kit::fixtures::Warnings;
 use crate::roles::kit::served::Served;
@@ -36,10 +34,6 @@ fn source(world: &Served, name: &str, finalizers: &[&str]) {
         "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "",
             "resources": { "requests": { "storage": "1Gi" } } } });
     world.testbed.api.create_value(claim).unwrap();
-}
-
-fn serve(world: &Served) {
-    world.serve(Term::permanent(&CancellationToken::new(), world.context.clock));
 }
 
 fn on(verb: &str) -> Matching {
@@ -76,7 +70,7 @@ async fn a_404_to_a_write_is_not_the_end_of_a_source_that_the_api_still_has() {
     source(&world, SOURCE, &[names::FINALIZER_CLONING]);
     let not_found = Action::Refuse(Rejection::not_found(claims(), SOURCE));
     let fault = world.testbed.api.faults().add(Fault::on(on("patch"), not_found).nth(1));
-    serve(&world);
+    world.lead();
     world.until_quietly("released", |world| finalizers(world) == Some(vec![])).await;
     assert_eq!(world.testbed.api.faults().hits(fault), 1);
     world.testbed.tear_down().await;
@@ -88,7 +82,7 @@ async fn a_source_that_is_gone_before_the_watch_says_so_costs_one_read_and_no_re
     source(&world, SOURCE, &[names::FINALIZER_CLONING]);
     let faults = world.testbed.api.faults();
     let slow = faults.add(Fault::on(on("patch"), Action::DelayBefore(DELAY)).nth(1));
-    serve(&world);
+    world.lead();
     world.until_quietly("it is about to be written", |_| faults.hits(slow) == 1).await;
     faults.hold_watches(Matching::any().resource("persistentvolumeclaims"));
     world.testbed.api.delete::<Object>(NAMESPACE, SOURCE).unwrap();
@@ -112,7 +106,7 @@ async fn a_write_that_other_writers_were_faster_than_is_made_again_at_once_howev
             faults.add(Fault::on(on("patch"), Action::Refuse(Rejection::conflict(claims(), SOURCE))).times(2));
         }
         let begun = world.context.clock.now();
-        serve(&world);
+        world.lead();
         // Twice another finalizer is removed just before ours: ours has another place in the list then.
         for (written, left) in
             [(1, vec!["example.com/two", names::FINALIZER_CLONING]), (2, vec![names::FINALIZER_CLONING])]
@@ -137,7 +131,7 @@ async fn an_outage_of_the_api_costs_a_warning_for_each_step_of_the_back_off_and_
         source(&world, &format!("source-{number}"), &[names::FINALIZER_CLONING]);
     }
     let warnings = Warnings::begin();
-    serve(&world);
+    world.lead();
     world.until("each has failed again and again", |_| faults.hits(broken) >= 4 * SOURCES).await;
     assert!((1..10).contains(&warnings.count()), "{} warnings", warnings.count());
     world.testbed.tear_down().await;

@@ -43,7 +43,7 @@ async fn a_group_comes_to_its_end() {
 async fn the_deletion_of_a_group_comes_to_its_end() {
     let deleted = async || {
         let world = scene(0).await;
-        begin(&world.served);
+        world.served.lead();
         world.served.until("it is ready", |served| once_ready(served).is_some()).await;
         world.served.kill();
         world.served.until("it is dead", |served| !served.is_serving()).await;

@@ -57,7 +57,7 @@ async fn s42_ns20_a_ready_group_with_a_mark_that_is_being_deleted_goes_without_a
     world.until("the term is over", |world| !world.served.is_serving()).await;
     world.patch(json!({ "metadata": { "annotations": { MARK: "yes" } } }));
     world.delete();
-    begin(&world.served);
+    world.served.lead();
     let begun = world.served.context.clock.now();
     world.until("it is gone", |world| world.content().is_none()).await;
     let took = world.served.context.clock.now().saturating_duration_since(begun);

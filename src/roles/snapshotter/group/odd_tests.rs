@@ -74,7 +74,7 @@ async fn a_group_with_odd_members_is_deleted_by_the_next_leader_as_well() {
     stop.cancel();
     world.until("the term is over", |world| !world.served.is_serving()).await;
     world.delete();
-    begin(&world.served);
+    world.served.lead();
     world.until("it is gone", |world| world.content().is_none()).await;
     let deletions = world.served.testbed.driver.calls_of(Method::DeleteVolumeGroupSnapshot);
     assert_eq!((deletions.len(), deletions[0].members.len(), world.left()), (1, 2, (0, 0)));

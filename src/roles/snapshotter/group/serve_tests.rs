@@ -45,10 +45,6 @@ async fn served(profile: Profile) -> Served {
     served
 }
 
-fn begin(served: &Served) {
-    served.serve(Term::permanent(&CancellationToken::new(), served.context.clock));
-}
-
 async fn world_of(profile: Profile, version: &'static str) -> World {
     world_until(profile, version, &CancellationToken::new()).await
 }
@@ -161,7 +157,7 @@ impl World {
     }
 
     async fn settled(&self) {
-        self.served.until("nothing is left to do", |world| world.work().is_empty()).await;
+        self.served.rest().await;
     }
 
     async fn end(self) {
@@ -350,7 +346,7 @@ async fn a_driver_without_groups_is_told_of_once_and_not_asked() {
 #[tokio::test(start_paused = true)]
 async fn s35_ns16_kinds_that_come_later_are_served_within_a_minute_and_hold_nothing_up_before() {
     let served = served(Profile::default()).await;
-    begin(&served);
+    served.lead();
     let driver = served.context.driver.name.clone();
     for object in [
         json!({ "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": { "name": "fast" },
@@ -384,7 +380,7 @@ async fn s35_ns21_without_the_right_to_read_the_classes_groups_are_left_as_they_
     let faults = served.testbed.api.faults();
     let refused = faults.add(ApiFault::on(on, ApiAction::Refuse(forbidden)));
     served.testbed.api.install(&format!("{GROUP}/v1"));
-    begin(&served);
+    served.lead();
     let world = World { served, version: "v1" };
     world.make_class();
     world.cut();
