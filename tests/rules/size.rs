@@ -240,6 +240,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 2,
                 "controllers give the resources of their term to all attempts, which thirteen reconcilers did by themselves",
             ),
+            Growth(3, "a Warning is made, and an attempt waits as long as it may, in one call"),
         ],
     ),
     (

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tracing::{info_span, warn};
 
 use crate::cluster::rbac::Rule;
-use crate::cluster::{Cache, EventKind, EventTarget, PersistentVolume, patch};
+use crate::cluster::{Cache, EventTarget, PersistentVolume, patch};
 use crate::config::RoleSection;
 use crate::csi::volume::capability;
 use crate::election::Term;
@@ -235,7 +235,7 @@ impl Reconcile for Confirmer {
                 warn!(why, "the driver does not have the volume");
                 let on = EventTarget::of(first.volume.as_ref());
                 let note = format!("the driver does not have the volume: {why}");
-                vec![Telling::Event { on, kind: EventKind::Warning, reason: "VolumeNotConfirmed".into(), note }]
+                vec![Telling::warning(on, "VolumeNotConfirmed", note)]
             }
             (End::Failed(error), _) => {
                 log_failure!(run, error, {}, "cannot confirm the volume");

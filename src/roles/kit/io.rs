@@ -135,10 +135,9 @@ impl<'a, K: Key> Io<'a, K> {
         let Shared { scope, ticket, patience, .. } = self.shared;
         let mut ticket = ticket.lock().await;
         let mut event = pin!(event);
-        let happened = match (event.as_mut().now_or_never(), patience) {
-            (Some(happened), _) => happened,
-            (None, Patience::UntilOver) => ticket.park(scope.term.unless_over(event)).await?,
-            (None, Patience::UntilLost) => ticket.park(scope.term.until_lost(event)).await?,
+        let happened = match event.as_mut().now_or_never() {
+            Some(happened) => happened,
+            None => ticket.park(patience.wait(&scope.term, event)).await?,
         };
         self.is_done().await;
         Ok(happened)
@@ -147,10 +146,7 @@ impl<'a, K: Key> Io<'a, K> {
     /// Waits until the journal has recorded. The key keeps its worker, so that no more is being recorded than there are workers.
     pub async fn record<T, R: Reason>(&self, recording: impl Future<Output = T>) -> Result<T, Stop<R>> {
         let Shared { scope, patience, .. } = self.shared;
-        let recorded = match patience {
-            Patience::UntilOver => scope.term.unless_over(recording).await?,
-            Patience::UntilLost => scope.term.until_lost(recording).await?,
-        };
+        let recorded = patience.wait(&scope.term, recording).await?;
         self.is_done().await;
         Ok(recorded)
     }

@@ -25,6 +25,16 @@ pub enum Patience {
     UntilLost,
 }
 
+impl Patience {
+    /// Waits for something for so long.
+    pub async fn wait<F: Future>(self, term: &Term, event: F) -> Result<F::Output, TermOver> {
+        match self {
+            Self::UntilOver => term.unless_over(event).await,
+            Self::UntilLost => term.until_lost(event).await,
+        }
+    }
+}
+
 impl HeldLocks {
     /// Whether this attempt has locked the volume.
     fn has(&self, volume: &str) -> bool {
@@ -54,12 +64,7 @@ impl HeldLocks {
             self.keep(pair);
             return Ok(true);
         }
-        let both = locks.lock_pair(one, other);
-        let pair = match patience {
-            Patience::UntilOver => ticket.park(term.unless_over(both)).await?,
-            Patience::UntilLost => ticket.park(term.until_lost(both)).await?,
-        };
-        self.keep(pair);
+        self.keep(ticket.park(patience.wait(term, locks.lock_pair(one, other))).await?);
         Ok(false)
     }
 
@@ -79,10 +84,9 @@ impl HeldLocks {
         let mut lock = pin!(locks.acquire_for(volume, group));
         let at_once = lock.as_mut().now_or_never();
         let has_waited = at_once.is_none();
-        self.0.push(match (at_once, patience) {
-            (Some(lock), _) => lock,
-            (None, Patience::UntilOver) => ticket.park(term.unless_over(lock)).await?,
-            (None, Patience::UntilLost) => ticket.park(term.until_lost(lock)).await?,
+        self.0.push(match at_once {
+            Some(lock) => lock,
+            None => ticket.park(patience.wait(term, lock)).await?,
         });
         Ok(!has_waited)
     }

@@ -43,6 +43,13 @@ pub enum Telling {
     Did(&'static str, Option<String>),
 }
 
+impl Telling {
+    /// An Event that something is wrong with an object.
+    pub fn warning(on: EventTarget, reason: impl Into<Cow<'static, str>>, note: String) -> Self {
+        Self::Event { on, kind: EventKind::Warning, reason: reason.into(), note }
+    }
+}
+
 /// Tells it.
 pub(super) fn tell<K: Key>(telling: Telling, scope: &TermScope, ticket: &Ticket<K>) {
     fn borrowed(labels: &Labels) -> Vec<(&'static str, &str)> {

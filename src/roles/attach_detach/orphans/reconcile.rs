@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::cluster::{BY_NODE, EventKind, EventTarget, ObjectName, VolumeAttachment};
+use crate::cluster::{BY_NODE, EventTarget, ObjectName, VolumeAttachment};
 use crate::roles::attach_detach::context::Context;
 use crate::roles::attach_detach::guard::Permit;
 use crate::roles::attach_detach::memory::OrphanMemory;
@@ -114,12 +114,8 @@ impl Reconcile for Orphans {
                     "deleted VolumeAttachment {name}, whose volume {volume} is gone: driver {} may not be able to detach it",
                     view.held.spec.attacher
                 );
-                let event = view.node.clone().filter(|_| view.events).map(|on| Telling::Event {
-                    on,
-                    kind: EventKind::Warning,
-                    reason: names::ORPHAN.into(),
-                    note: text,
-                });
+                let event =
+                    view.node.clone().filter(|_| view.events).map(|on| Telling::warning(on, names::ORPHAN, text));
                 [count("deleted")].into_iter().chain(event).collect()
             }
         }

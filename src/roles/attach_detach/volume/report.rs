@@ -97,7 +97,7 @@ fn told(view: &View, node: &str, what: &What) -> Vec<Telling> {
                 uid: volume.uid.to_string(),
             };
             let text = format!("DetachVolume.Detach failed for volume \"{}\" : {text}", name(view));
-            vec![Telling::Event { on, kind: EventKind::Warning, reason: names::DETACH_FAILED.into(), note: text }]
+            vec![Telling::warning(on, names::DETACH_FAILED, text)]
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::cluster::patch::{self, MetaChange};
-use crate::cluster::{EventKind, EventTarget, Node, ObjectName, StorageClass};
+use crate::cluster::{EventTarget, Node, ObjectName, StorageClass};
 use crate::proto::GetCapacityRequest;
 use crate::roles::kit::drive::{Admit, Next};
 use crate::roles::kit::freshness::CATCH_UP;
@@ -165,7 +165,7 @@ impl Reconcile for NodeAdmission {
         let is_nobodys = first.claim.selected_node.is_none() || error.is_of(BECOME_OWNER);
         let (on, note) = (EventTarget::of(first.claim.object.as_ref()), error.message());
         let note = format!("failed to provision volume: {note}");
-        let event = Telling::Event { on, kind: EventKind::Warning, reason: "ProvisioningFailed".into(), note };
+        let event = Telling::warning(on, "ProvisioningFailed", note);
         Some(event).filter(|_| is_nobodys && first.has_events).into_iter().collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use tracing::info;
 
-use crate::cluster::{EventKind, EventTarget};
+use crate::cluster::EventTarget;
 use crate::roles::kit::report::log_failure;
 use crate::roles::kit::{End, Run, Telling};
 use crate::roles::provisioner::metrics;
@@ -32,12 +32,8 @@ pub(super) fn tell(first: &View, progress: &Progress, end: &End<'_, DeleteReason
                 return Vec::new();
             }
             // The same text is one Event, counted now and then.
-            let event = first.rules.has_events.then(|| Telling::Event {
-                on: EventTarget::of(first.volume.as_ref()),
-                kind: EventKind::Warning,
-                reason: "VolumeFailedDelete".into(),
-                note: error.message(),
-            });
+            let on = EventTarget::of(first.volume.as_ref());
+            let event = first.rules.has_events.then(|| Telling::warning(on, "VolumeFailedDelete", error.message()));
             event.into_iter().chain([Telling::Count(&metrics::DELETE_FAILED, labels)]).collect()
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{debug, warn};
 
-use crate::cluster::{EventKind, EventTarget};
+use crate::cluster::EventTarget;
 use crate::roles::kit::report::{gist, log_failure};
 use crate::roles::kit::telling::Labels;
 use crate::roles::kit::{AttemptError, End, Run, Telling, TermScope};
@@ -120,12 +120,7 @@ fn warning_events<K: Content>(
 ) -> Vec<Telling> {
     let Warning { reason, note } = warning;
     let is_due = view.section.events.is_due(is_news);
-    let event = |on: &EventTarget| Telling::Event {
-        on: on.clone(),
-        kind: EventKind::Warning,
-        reason: reason.clone().into(),
-        note: note.clone(),
-    };
+    let event = |on: &EventTarget| Telling::warning(on.clone(), reason.clone(), note.clone());
     targets.iter().filter(|_| is_due).map(event).collect()
 }
 
