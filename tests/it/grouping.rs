@@ -1,7 +1,6 @@
 //! The common parts of the scenarios of groups, beside [`crate::snapshotting`]: claims with a label, classes, groups, and looks at
 //! them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use csi_control_plane::sandbox::driver::{Action, Call, Fault, Method};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::objects::merge;
-use crate::snapshotting::{INTENT, SNAPSHOT, annotation, is_ready};
+use crate::snapshotting::{INTENT, SNAPSHOT, annotation, is_ready, name_all};
 use crate::world::{PATIENCE, World, settled};
 
 pub(crate) const GROUP: &str = "VolumeGroupSnapshot";
@@ -175,19 +174,15 @@ impl World {
 
     /// The contents of the driver's groups.
     pub(crate) async fn group_contents(&self) -> Vec<Value> {
-        let all = self.installed_kind(GROUP_CONTENT).list(&ListParams::default()).await.unwrap().items;
-        all.iter().map(|it| json!(it)).filter(|it| it["spec"]["driver"] == self.driver_name()).collect()
+        self.contents_of(GROUP_CONTENT).await
     }
 
     /// Asserts that the driver comes to have exactly the groups that contents name, each once, and that no content is marked.
     pub(crate) async fn assert_no_group_leaked(&self) {
         settled("no group that leaked", PATIENCE, async || {
             let contents = self.group_contents().await;
-            let handles: Vec<String> = contents.iter().filter_map(|it| handle_in(it).map(str::to_owned)).collect();
-            let known: BTreeSet<String> = handles.iter().cloned().collect();
-            let there: BTreeSet<String> = self.driver().state().groups().keys().cloned().collect();
-            let is_fine = known == there && known.len() == handles.len() && !contents.iter().any(is_begun);
-            if is_fine { Ok(()) } else { Err(format!("{known:?}, the driver has {there:?}; {contents:#?}")) }
+            let there = self.driver().state().groups().keys().cloned().collect();
+            name_all(&contents, handle_in, is_begun, &there).map_err(|what| format!("{what}; {contents:#?}"))
         })
         .await;
     }

@@ -39,6 +39,18 @@ pub(crate) fn is_held(claim: &PersistentVolumeClaim) -> bool {
     claim.finalizers().iter().any(|it| it == names::FINALIZER_CLONING)
 }
 
+/// A claim from a source, for which the driver does not answer. It answers for all others.
+async fn unanswered_from(world: &World, class: &str, kind: &str, source: &str) -> String {
+    world.driver().inject(unanswered());
+    let late = world.claim_from("late", class, kind, source).await;
+    world.asked(&late, 1).await;
+    let name = world.volume_name(&late).await;
+    // At once, so that none of its attempts comes between.
+    world.driver().clear_faults();
+    world.driver().inject(unanswered().volume(&name));
+    late
+}
+
 /// A daemon begins a restore of a new snapshot of `source`, gets no answer, and ends. Returns the snapshot and the claim.
 pub(crate) async fn begun_restore(world: &World, class: &str, source: &str) -> (String, String) {
     let first = world.daemon_on("first", supplier(json!({}))).await;
@@ -160,13 +172,7 @@ async fn a_snapshot_that_may_not_be_changed_is_restored_unprotected_and_that_is_
 async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_other() {
     let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
     let snapshot = world.snapshot("snapshot", &source).await;
-    world.driver().inject(unanswered());
-    let late = world.claim_from("late", &class, SNAPSHOT, &snapshot).await;
-    world.asked(&late, 1).await;
-    let name = world.volume_name(&late).await;
-    // At once, so that none of its attempts comes between.
-    world.driver().clear_faults();
-    world.driver().inject(unanswered().volume(&name));
+    let late = unanswered_from(&world, &class, SNAPSHOT, &snapshot).await;
     for short in ["first", "second"] {
         let restored = world.claim_from(short, &class, SNAPSHOT, &snapshot).await;
         world.supplied_with(&restored).await;
@@ -182,13 +188,7 @@ async fn s0_r5_the_first_finished_restore_leaves_the_snapshot_protected_for_the_
 #[tokio::test]
 async fn a_source_of_two_clones_is_let_go_of_by_the_last() {
     let (world, _daemon, class, source) = with_supplied_source(json!({})).await;
-    world.driver().inject(unanswered());
-    let late = world.claim_from("late", &class, CLAIM, &source).await;
-    world.asked(&late, 1).await;
-    let name = world.volume_name(&late).await;
-    // At once, so that none of its attempts comes between.
-    world.driver().clear_faults();
-    world.driver().inject(unanswered().volume(&name));
+    let late = unanswered_from(&world, &class, CLAIM, &source).await;
     for short in ["first", "second"] {
         let clone = world.claim_from(short, &class, CLAIM, &source).await;
         world.supplied_with(&clone).await;

@@ -109,6 +109,19 @@ pub(crate) fn handle_in(content: &Value) -> Option<&str> {
     content["status"]["snapshotHandle"].as_str()
 }
 
+/// Whether contents name exactly what is there, each once, and no call is open for any of them; or else what they name.
+pub(crate) fn name_all(
+    contents: &[Value],
+    handle_in: fn(&Value) -> Option<&str>,
+    is_begun: fn(&Value) -> bool,
+    there: &BTreeSet<String>,
+) -> Result<(), String> {
+    let handles: Vec<String> = contents.iter().filter_map(|it| handle_in(it).map(str::to_owned)).collect();
+    let known: BTreeSet<String> = handles.iter().cloned().collect();
+    let is_fine = known == *there && known.len() == handles.len() && !contents.iter().any(is_begun);
+    if is_fine { Ok(()) } else { Err(format!("{known:?}, the driver has {there:?}")) }
+}
+
 pub(crate) fn error_in(object: &Value) -> &str {
     object["status"]["error"]["message"].as_str().unwrap_or_default()
 }
@@ -331,7 +344,12 @@ impl World {
 
     /// The contents of the driver.
     pub(crate) async fn contents(&self) -> Vec<Value> {
-        let all = self.installed_kind(CONTENT).list(&ListParams::default()).await.unwrap().items;
+        self.contents_of(CONTENT).await
+    }
+
+    /// The contents of the driver of this kind.
+    pub(crate) async fn contents_of(&self, kind: &str) -> Vec<Value> {
+        let all = self.installed_kind(kind).list(&ListParams::default()).await.unwrap().items;
         all.iter().map(|it| json!(it)).filter(|it| it["spec"]["driver"] == self.driver_name()).collect()
     }
 
@@ -340,12 +358,9 @@ impl World {
     pub(crate) async fn assert_no_snapshot_leaked(&self) {
         settled("no snapshot that leaked", PATIENCE, async || {
             let contents = self.contents().await;
-            let handles: Vec<String> = contents.iter().filter_map(|it| handle_in(it).map(str::to_owned)).collect();
-            let known: BTreeSet<String> = handles.iter().cloned().collect();
-            let there: BTreeSet<String> = self.driver().state().snapshots().keys().cloned().collect();
-            let is_fine = known == there && known.len() == handles.len() && !contents.iter().any(is_begun);
-            let calls = || brief(&self.driver().calls());
-            if is_fine { Ok(()) } else { Err(format!("{known:?}, the driver has {there:?}; {:#?}", calls())) }
+            let there = self.driver().state().snapshots().keys().cloned().collect();
+            let named = name_all(&contents, handle_in, is_begun, &there);
+            named.map_err(|what| format!("{what}; {:#?}", brief(&self.driver().calls())))
         })
         .await;
         let own = |violation: &Violation| !matches!(violation, Violation::Overlap { same_connection: false, .. });
