@@ -241,6 +241,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "controllers give the resources of their term to all attempts, which thirteen reconcilers did by themselves",
             ),
             Growth(3, "a Warning is made, and an attempt waits as long as it may, in one call"),
+            Growth(
+                18,
+                "tables, facts and failures are shown by functions of what a term shares, and not by closures of each role",
+            ),
         ],
     ),
     (

@@ -149,7 +149,8 @@ impl AttachDetach {
         controllers.drive(&queues.orphans, title, |_| None, Orphans(Arc::clone(&cx)));
         triggers::follow(&cx, &mut controllers);
         controllers.task("resync", triggers::look_at_all(Arc::clone(&cx)));
-        show(role, &cx, &mut controllers);
+        controllers.show_table(&waiting::TABLE, &cx, waiting::rows);
+        controllers.show_failure(&cx, |cx| cx.guard.failure().or_else(|| unwritten(cx)));
         Some((cx, controllers))
     }
 
@@ -163,16 +164,6 @@ impl AttachDetach {
         let orphans = queues::make(role, names::QUEUE_ORPHANS, &[("look", 1)], backoff, span);
         Queues { volumes, nodes, orphans }
     }
-}
-
-/// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
-    controllers.show_table(&waiting::TABLE, {
-        let cx = Arc::clone(cx);
-        move || waiting::rows(&cx)
-    });
-    let cx = Arc::clone(cx);
-    controllers.show(role.board.failure(NAME, move || cx.guard.failure().or_else(|| unwritten(&cx))));
 }
 
 /// That the status of a node cannot be written.

@@ -73,7 +73,9 @@ impl Serve for HealthMonitor {
             controllers.task("older Events", read_events_again(Arc::clone(&cx)));
         }
         let nodes = self.nodes.as_ref().map(|nodes| NodeWatch::begin(&cx, nodes, &mut controllers));
-        show(role, &cx, nodes, &mut controllers);
+        let shown = Arc::new((Arc::clone(&cx), nodes));
+        controllers.show_facts(&shown, |(cx, nodes)| facts(cx, nodes.as_deref()));
+        controllers.show_failure(&cx, failure);
         let served = controllers.serve().await;
         cx.memory.end();
         cx.gauges.end();
@@ -204,37 +206,30 @@ async fn round(cx: &Context, queue: &WorkQueue<String>) {
     sleep_until(begun + interval).await;
 }
 
-/// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, nodes: Option<Arc<NodeWatch>>, controllers: &mut Controllers) {
-    let facts = {
-        let cx = Arc::clone(cx);
-        move || {
-            let source = match cx.source() {
-                Ok(source) => Fact::new("source", source.method()),
-                Err(why) => Fact::new("idle", why.to_string()),
-            };
-            let abnormal = cx.memory.collect(|memory| memory.abnormal).len();
-            let last = cx
-                .last_round()
-                .map(|(ago, took)| Fact::new("last round", format!("{} ago, took {}", Age(ago), Age(took))));
-            let nodes = nodes.as_ref().map(|nodes| match nodes.unknown() {
-                Some(why) => Fact::new("failed nodes", format!("not known: {why}")),
-                None => Fact::new("failed nodes", nodes.failed().to_string()),
-            });
-            let unread = cx.unread().into_iter();
-            let unread =
-                unread.map(|(subject, error)| Fact::new("cannot read older Events", format!("{subject}: {error}")));
-            let facts = [source, Fact::new("not healthy", format!("{abnormal} volumes"))];
-            facts.into_iter().chain(last).chain(nodes).chain(unread).collect::<Vec<_>>()
-        }
+/// The role's facts on the status page.
+fn facts(cx: &Context, nodes: Option<&NodeWatch>) -> Vec<Fact> {
+    let source = match cx.source() {
+        Ok(source) => Fact::new("source", source.method()),
+        Err(why) => Fact::new("idle", why.to_string()),
     };
-    controllers.show(role.board.facts(NAME, facts));
-    let cx = Arc::clone(cx);
-    controllers.show(role.board.failure(NAME, move || {
-        let is_list = cx.source().is_ok_and(Source::is_list);
-        let interval = if is_list { cx.section.list_interval } else { cx.section.interval };
-        cx.failure(interval.saturating_mul(PATIENCE))
-    }));
+    let abnormal = cx.memory.collect(|memory| memory.abnormal).len();
+    let last =
+        cx.last_round().map(|(ago, took)| Fact::new("last round", format!("{} ago, took {}", Age(ago), Age(took))));
+    let nodes = nodes.map(|nodes| match nodes.unknown() {
+        Some(why) => Fact::new("failed nodes", format!("not known: {why}")),
+        None => Fact::new("failed nodes", nodes.failed().to_string()),
+    });
+    let unread = cx.unread().into_iter();
+    let unread = unread.map(|(subject, error)| Fact::new("cannot read older Events", format!("{subject}: {error}")));
+    let facts = [source, Fact::new("not healthy", format!("{abnormal} volumes"))];
+    facts.into_iter().chain(last).chain(nodes).chain(unread).collect()
+}
+
+/// That the driver has not answered for long.
+fn failure(cx: &Context) -> Option<String> {
+    let is_list = cx.source().is_ok_and(Source::is_list);
+    let interval = if is_list { cx.section.list_interval } else { cx.section.interval };
+    cx.failure(interval.saturating_mul(PATIENCE))
 }
 
 #[cfg(test)]

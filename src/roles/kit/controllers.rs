@@ -8,7 +8,7 @@ use futures::future::{BoxFuture, select_all, try_join_all};
 use tracing::debug;
 
 use crate::cluster::{Cache, Cached, Change, Subscription};
-use crate::diagnostics::{Board, Cell, Registered, Table};
+use crate::diagnostics::{Board, Cell, Fact, Registered, Table};
 use crate::process::{TaskEnds, Tasks};
 use crate::queue::{Key, Outcome, Ticket, WorkQueue};
 use crate::roles::role::RoleError;
@@ -162,9 +162,35 @@ impl Controllers {
         self.shown.push(registered);
     }
 
-    /// Keeps a table of the role on the status page for as long as the term lasts.
-    pub fn show_table(&mut self, table: &'static Table, rows: impl Fn() -> Vec<Vec<Cell>> + Send + Sync + 'static) {
-        self.shown.push(self.board.table(self.role, table, rows));
+    /// Keeps a table of the role on the status page for as long as the term lasts. Its rows are read from what others share.
+    pub fn show_table<T: Send + Sync + 'static>(
+        &mut self,
+        table: &'static Table,
+        shared: &Arc<T>,
+        rows: impl Fn(&T) -> Vec<Vec<Cell>> + Send + Sync + 'static,
+    ) {
+        let shared = Arc::clone(shared);
+        self.shown.push(self.board.table(self.role, table, move || rows(&shared)));
+    }
+
+    /// The same for facts of the role.
+    pub fn show_facts<T: Send + Sync + 'static>(
+        &mut self,
+        shared: &Arc<T>,
+        facts: impl Fn(&T) -> Vec<Fact> + Send + Sync + 'static,
+    ) {
+        let shared = Arc::clone(shared);
+        self.shown.push(self.board.facts(self.role, move || facts(&shared)));
+    }
+
+    /// The same for what the role itself has found to fail, while it does.
+    pub fn show_failure<T: Send + Sync + 'static>(
+        &mut self,
+        shared: &Arc<T>,
+        failure: impl Fn(&T) -> Option<String> + Send + Sync + 'static,
+    ) {
+        let shared = Arc::clone(shared);
+        self.shown.push(self.board.failure(self.role, move || failure(&shared)));
     }
 
     /// Runs until the term is over and the work in flight has ended. It fails if some work fails, a task ends or a trigger panics

@@ -81,11 +81,7 @@ impl UnknownValues {
     /// None yet. The table is on the status page for as long as the term lasts.
     pub fn shown(clock: Clock, controllers: &mut Controllers) -> Arc<Self> {
         let values = Arc::new(Self { clock, objects: Mutex::default(), log: FailureLog::default() });
-        let rows = {
-            let values = Arc::clone(&values);
-            move || values.rows()
-        };
-        controllers.show_table(&TABLE, rows);
+        controllers.show_table(&TABLE, &values, Self::rows);
         values
     }
 

@@ -22,7 +22,7 @@ use super::claims::Claims;
 use super::config::ProvisionerSection;
 use super::context::{Caches, Context};
 use super::deletion::Deletions;
-use super::deletion::context::DETACHING;
+use super::deletion::context::{DETACHING, DeletionContext};
 use super::node::deployment::{Deployment, LocalNode};
 use super::reporter::Reporter;
 use super::topology::NodeTopology;
@@ -159,19 +159,16 @@ impl Provisioner {
         let Some(journal) = &triggers.claims.journal.entries else { return };
         let adopting = Arc::clone(triggers);
         controllers.task("journal", journal.clone().run(move |entry| adopting.resume(entry)));
-        let shown = journal.clone();
-        controllers.show(role.board.facts(NAME, move || journal::facts(&shown)));
-        let (shown, claims) = (journal.clone(), triggers.queues.claims.clone());
-        let rows = move || journal::rows(&shown, &claims);
-        controllers.show(role.board.table(NAME, &journal::TABLE, rows));
-        let (shown, of_nodes, clock) = (journal.clone(), Arc::clone(&lost), role.clock);
-        let rows = move || {
+        let shown = Arc::new((journal.clone(), triggers.queues.claims.clone(), Arc::clone(&lost)));
+        controllers.show_facts(&shown, |(journal, ..)| journal::facts(journal));
+        controllers.show_table(&journal::TABLE, &shown, |(journal, claims, _)| journal::rows(journal, claims));
+        let clock = role.clock;
+        controllers.show_table(&journal::LEFT_TABLE, &shown, move |(journal, _, lost)| {
             let now = clock.wall();
-            let mut rows = journal::left_rows(&shown, now);
-            rows.extend(of_nodes.rows(now));
+            let mut rows = journal::left_rows(journal, now);
+            rows.extend(lost.rows(now));
             rows
-        };
-        controllers.show(role.board.table(NAME, &journal::LEFT_TABLE, rows));
+        });
         if triggers.shared.deployment.local().is_some() {
             controllers.task("lost nodes", async move { lost.clear().await });
         }
@@ -179,16 +176,14 @@ impl Provisioner {
 
     /// The tables of the status page.
     fn show(role: &RoleContext, triggers: &Triggers, controllers: &mut Controllers) {
-        let deletion = Arc::clone(&triggers.deletion);
-        controllers.show(role.board.table(NAME, &DETACHING, move || deletion.detaching()));
-        let claims = Arc::clone(&triggers.claims);
-        controllers.show(role.board.facts(NAME, move || {
+        controllers.show_table(&DETACHING, &triggers.deletion, DeletionContext::detaching);
+        controllers.show_facts(&triggers.claims, |claims| {
             let told = claims.topology.keys().told().filter(|_| claims.asking.topology);
             told.map(|value| Fact::new("topology", value)).into_iter().collect()
-        }));
+        });
         if let Some(local) = triggers.shared.deployment.local() {
-            let (local, clock) = (Arc::clone(local), role.clock);
-            controllers.show(role.board.table(NAME, &OTHER_CLAIMS, move || local.rows(clock.now())));
+            let clock = role.clock;
+            controllers.show_table(&OTHER_CLAIMS, local, move |local| local.rows(clock.now()));
         }
     }
 

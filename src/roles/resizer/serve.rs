@@ -88,7 +88,8 @@ impl Serve for Resizer {
                 std::future::pending::<()>().await;
             });
         }
-        show(role, &cx, &mut controllers);
+        controllers.show_facts(&cx, facts);
+        controllers.show_table(&report::WAITING, &cx, report::waiting_rows);
         let served = controllers.serve().await;
         cx.memory.end();
         served
@@ -202,36 +203,28 @@ fn look_for_unknown_values(cx: &Arc<Context>, unknown: &Arc<UnknownValues>, cont
     controllers.on_store(&cx.stores.volumes, unknown.of(of_served_volumes(cx.scope.driver_name.clone())));
 }
 
-/// The role's part of the status page.
-fn show(role: &RoleContext, cx: &Arc<Context>, controllers: &mut Controllers) {
-    let facts = {
-        let cx = Arc::clone(cx);
-        move || {
-            let expansion = match cx.expansion.get() {
-                Expansion::Controller => "by the controller",
-                Expansion::Node => "by nodes alone",
-                Expansion::None => "not supported by the driver",
-                Expansion::Unknown => "not known yet: the driver's node service has not answered",
-            };
-            let classes = cx.classes.as_ref();
-            let modification = if !cx.rules.section.modify {
-                "off: roles.resizer.modify".to_owned()
-            } else if !cx.rules.modifies {
-                "not supported by the driver".to_owned()
-            } else if let Some(missing) = classes.and_then(Cache::missing) {
-                format!("idle: {missing}")
-            } else {
-                "on".to_owned()
-            };
-            let paired = if cx.rules.pairs { "sent together" } else { "one after the other" };
-            vec![
-                Fact::new("expansion", expansion),
-                Fact::new("modification", modification),
-                Fact::new("calls of one claim", paired),
-            ]
-        }
+/// The role's facts on the status page.
+fn facts(cx: &Context) -> Vec<Fact> {
+    let expansion = match cx.expansion.get() {
+        Expansion::Controller => "by the controller",
+        Expansion::Node => "by nodes alone",
+        Expansion::None => "not supported by the driver",
+        Expansion::Unknown => "not known yet: the driver's node service has not answered",
     };
-    controllers.show(role.board.facts(NAME, facts));
-    let cx = Arc::clone(cx);
-    controllers.show_table(&report::WAITING, move || report::waiting_rows(&cx));
+    let classes = cx.classes.as_ref();
+    let modification = if !cx.rules.section.modify {
+        "off: roles.resizer.modify".to_owned()
+    } else if !cx.rules.modifies {
+        "not supported by the driver".to_owned()
+    } else if let Some(missing) = classes.and_then(Cache::missing) {
+        format!("idle: {missing}")
+    } else {
+        "on".to_owned()
+    };
+    let paired = if cx.rules.pairs { "sent together" } else { "one after the other" };
+    vec![
+        Fact::new("expansion", expansion),
+        Fact::new("modification", modification),
+        Fact::new("calls of one claim", paired),
+    ]
 }

@@ -6,7 +6,7 @@ use tracing::info;
 
 use crate::cluster::{VolumeGroupSnapshotContent, VolumeSnapshotContent};
 use crate::csi::SnapshotActivity;
-use crate::diagnostics::{Fact, Table, table};
+use crate::diagnostics::{Cell, Fact, Table, table};
 use crate::election::Term;
 use crate::roles::kit::Controllers;
 use crate::roles::role::{RoleContext, RoleError, Serve};
@@ -61,7 +61,13 @@ impl Serve for Snapshotter {
             controllers.also(serve_groups(role, &groups));
             groups
         });
-        show(role, &snapshots, groups.as_ref(), &mut controllers);
+        controllers.show_facts(&snapshots, facts);
+        let waiting = Arc::new((Arc::clone(&snapshots), groups.clone()));
+        controllers.show_table(&waiting::TABLE, &waiting, |(snapshots, groups)| {
+            let of_groups = groups.iter().flat_map(|groups| lane::waiting(groups));
+            waiting::rows(lane::waiting(snapshots).into_iter().chain(of_groups).collect(), snapshots.scope.clock.now())
+        });
+        controllers.show_table(&SNAPSHOT_CALLS, &snapshots, calls);
         controllers.show(role.board.facts(NAME, self.facts_of_groups(groups.clone())));
         let served = controllers.serve().await;
         lane::end(&snapshots);
@@ -157,59 +163,38 @@ fn serve_groups(
     }
 }
 
-/// The role on the status page.
-fn show(
-    role: &RoleContext,
-    snapshots: &Arc<Context<VolumeSnapshotContent>>,
-    groups: Option<&Arc<Context<VolumeGroupSnapshotContent>>>,
-    controllers: &mut Controllers,
-) {
-    let facts = {
-        let cx = Arc::clone(snapshots);
-        move || {
-            let caches = &cx.stores.caches;
-            let snapshots = if caches.contents.is_absent() {
-                format!("idle: {}", caches.missing().unwrap_or_default())
-            } else if !cx.rules.takes {
-                "not supported by the driver, which lacks CREATE_DELETE_SNAPSHOT: contents that need no call are released"
-                    .to_owned()
-            } else if let Some(missing) = caches.classes.missing() {
-                format!("deleted by the driver, and taken as far as no class is needed: {missing}")
-            } else {
-                "taken and deleted by the driver".to_owned()
-            };
-            let readiness = match (cx.rules.gets, cx.rules.lists) {
-                (true, _) => "asked for by GetSnapshot",
-                (false, true) => "asked for by ListSnapshots",
-                (false, false) => "believed: the driver lists no snapshots",
-            };
-            let unanswered = cx.memory.collect(|memory| memory.unanswered.as_ref().map(drop)).len();
-            vec![
-                Fact::new("snapshots", snapshots),
-                Fact::new("snapshots that were there before", readiness),
-                Fact::new("calls without a final answer", unanswered.to_string()),
-            ]
-        }
+/// The role's facts on the status page.
+fn facts(cx: &Context<VolumeSnapshotContent>) -> Vec<Fact> {
+    let caches = &cx.stores.caches;
+    let snapshots = if caches.contents.is_absent() {
+        format!("idle: {}", caches.missing().unwrap_or_default())
+    } else if !cx.rules.takes {
+        "not supported by the driver, which lacks CREATE_DELETE_SNAPSHOT: contents that need no call are released"
+            .to_owned()
+    } else if let Some(missing) = caches.classes.missing() {
+        format!("deleted by the driver, and taken as far as no class is needed: {missing}")
+    } else {
+        "taken and deleted by the driver".to_owned()
     };
-    controllers.show(role.board.facts(NAME, facts));
-    let rows = {
-        let (snapshots, groups) = (Arc::clone(snapshots), groups.cloned());
-        move || {
-            let of_groups = groups.iter().flat_map(|groups| lane::waiting(groups));
-            waiting::rows(lane::waiting(&snapshots).into_iter().chain(of_groups).collect(), snapshots.scope.clock.now())
-        }
+    let readiness = match (cx.rules.gets, cx.rules.lists) {
+        (true, _) => "asked for by GetSnapshot",
+        (false, true) => "asked for by ListSnapshots",
+        (false, false) => "believed: the driver lists no snapshots",
     };
-    controllers.show_table(&waiting::TABLE, rows);
-    let turns = {
-        let locks = snapshots.scope.snapshot_locks.clone();
-        move || {
-            let row = |activity: SnapshotActivity| {
-                vec![activity.snapshot_id.into(), activity.running_for.into(), activity.waiting.into()]
-            };
-            locks.snapshot().into_iter().map(row).collect()
-        }
+    let unanswered = cx.memory.collect(|memory| memory.unanswered.as_ref().map(drop)).len();
+    vec![
+        Fact::new("snapshots", snapshots),
+        Fact::new("snapshots that were there before", readiness),
+        Fact::new("calls without a final answer", unanswered.to_string()),
+    ]
+}
+
+/// The calls that run, or wait for others about the same snapshot.
+fn calls(cx: &Context<VolumeSnapshotContent>) -> Vec<Vec<Cell>> {
+    let row = |activity: SnapshotActivity| {
+        vec![activity.snapshot_id.into(), activity.running_for.into(), activity.waiting.into()]
     };
-    controllers.show_table(&SNAPSHOT_CALLS, turns);
+    cx.scope.snapshot_locks.snapshot().into_iter().map(row).collect()
 }
 
 #[cfg(test)]

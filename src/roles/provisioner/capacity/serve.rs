@@ -88,8 +88,7 @@ async fn serve(
     let cx = &shared.cx;
     let subject = |slot: &Slot| Some(slot.segment.to_string());
     controllers.drive(&cx.queue, "Capacity to ask for", subject, Slots(Arc::clone(&shared)));
-    let shown = Arc::clone(&shared);
-    controllers.show_table(&TABLE, move || report::rows(&shown));
+    controllers.show_table(&TABLE, &shared, report::rows);
     triggers::follow(&mut controllers, &shared, &invalidations);
     controllers.task("capacity.poll", triggers::poll(Arc::clone(&shared)));
     controllers.task("capacity.invalidations", triggers::take_invalidations(Arc::clone(&shared), invalidations));
