@@ -158,7 +158,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "queue",
-        1073,
+        1061,
         &[
             Growth(5, "a failure that waits longer counts as one"),
             Growth(5, "a role names the defaults of its back-off, which one role had by itself"),
@@ -177,7 +177,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/attach_detach",
-        1088,
+        1057,
         &[
             Growth(1454, "the role itself: what it reads, its requests for each step, and what it tells"),
             Growth(82, "it says what a pod waits for before its volume is known, and that it cannot list"),
@@ -200,7 +200,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/attacher",
-        2148,
+        2128,
         &[
             Growth(26, "what of the CSIDriver object does not fit, with what to do"),
             Growth(1, "gates that v4.13 no longer takes"),
@@ -249,7 +249,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/health_monitor",
-        397,
+        384,
         &[
             Growth(780, "the role itself: rounds, passes, and what it writes and tells"),
             Growth(75, "the table of its Go sidecar: flags, versions, and how it is recognised"),
@@ -261,10 +261,10 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(1, "walks over all volumes leave other tasks their turn"),
         ],
     ),
-    ("roles/liveness", 446, &[Growth(10, "a failed check counts, and says its age")]),
+    ("roles/liveness", 427, &[Growth(10, "a failed check counts, and says its age")]),
     (
         "roles/provisioner",
-        9387,
+        9342,
         &[
             Growth(25, "two gates of csi-provisioner that manifests switch off are keys"),
             Growth(30, "each set of topology keys counts, and what its nodes lack is named"),
@@ -286,7 +286,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/reconciler",
-        174,
+        170,
         &[
             Growth(595, "orphans: what the driver lists and nothing knows, with what knows it, and what is told"),
             Growth(37, "a volume is in doubt only while a request is open that may have made it"),
@@ -297,7 +297,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ("roles/registrar", 1532, &[]),
     (
         "roles/resizer",
-        2904,
+        2882,
         &[
             Growth(2, "client-go's metrics, which v2.3 serves and the daemon does not"),
             Growth(13, "an infeasible change shows its tries and the words of the driver"),
@@ -306,7 +306,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
     ),
     (
         "roles/snapshotter",
-        5111,
+        5079,
         &[Growth(4, "a snapshot that waits counts its tries"), Growth(1, "gates that v8.7 no longer takes")],
     ),
     (
