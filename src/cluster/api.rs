@@ -239,7 +239,12 @@ impl Api {
     }
 
     async fn call<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, ApiError> {
-        self.call_for(call, |_| false, |body| serde_json::from_slice(body)).await
+        // As text, like lists and watches: another reader would be the code of each kind a second time.
+        let parse = |body: &[u8]| {
+            let text = std::str::from_utf8(body).map_err(serde::de::Error::custom)?;
+            serde_json::from_str(text)
+        };
+        self.call_for(call, |_| false, parse).await
     }
 
     /// Makes a call, and reads its answer with `parse` once the answer has ended or the part that has come is `enough`.

@@ -15,7 +15,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 use kube::Resource as _;
 use kube::core::params::{ListParams, WatchParams};
-use kube::core::{ObjectList, Request, WatchEvent};
+use kube::core::{ObjectList, Request};
 use smol_str::SmolStr;
 use tokio::time::timeout;
 
@@ -24,6 +24,7 @@ use super::fanout::News;
 use super::objects::Cached;
 use super::scope::WatchScope;
 use super::watch_error::ReadError;
+use super::watch_events::{WatchEvent, watch_events};
 
 /// How long the server may keep one watch open. Short, because a dead connection is noticed only when this time is
 /// over; a new watch costs one request.
@@ -94,7 +95,7 @@ impl Source {
             self.request.watch(&params, version)
         };
         let client = self.client.clone();
-        let begun = async move { client.request_events(request.map_err(kube::Error::BuildRequest)?).await };
+        let begun = async move { watch_events(&client, request.map_err(kube::Error::BuildRequest)?).await };
         let events = begun.map_err(ReadError::WatchStart).map_ok(|events| {
             stream::unfold(Box::pin(events), |mut events| async move {
                 let event = timeout(WATCH_IDLE, events.next()).await.ok().flatten()?;
@@ -164,14 +165,12 @@ impl<K: Cached> ListWatch<K> {
                 None
             }
             Some(Err(error)) => Some(Err(error)),
-            Some(Ok(WatchEvent::Error(status))) => Some(Err(ReadError::Ended(status))),
-            Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                self.version = bookmark.metadata.resource_version.into();
+            Some(Ok(WatchEvent::Ended(status))) => Some(Err(ReadError::Ended(status))),
+            Some(Ok(WatchEvent::Reached(version))) => {
+                self.version = version;
                 None
             }
-            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                Some(self.come_to(&object).map(|()| News::Applied(object)))
-            }
+            Some(Ok(WatchEvent::Applied(object))) => Some(self.come_to(&object).map(|()| News::Applied(object))),
             Some(Ok(WatchEvent::Deleted(object))) => Some(self.come_to(&object).map(|()| News::Deleted(object))),
         }
     }

@@ -57,6 +57,7 @@ mod trouble;
 mod verifier;
 mod watch;
 mod watch_error;
+mod watch_events;
 
 pub use access::{ClusterAccess, ConnectError, ServiceAccount};
 pub use api::{Api, ApiOptions, History, SecretData, SecretNotText};
@@ -97,3 +98,4 @@ pub use scope::{Need, Viewpoint, WatchScope};
 pub use smol_str::SmolStr;
 pub use subscription::Subscription;
 pub use tls::TlsError;
+pub use watch_events::{WatchEvent, watch_events};

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{WatchEvent, WatchParams};
+use kube::api::WatchParams;
+use kube::core::Request;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+
+use crate::cluster::{WatchEvent, watch_events};
 
 /// The least time between two starts of a watch that ended without an error.
 const REOPEN: Duration = Duration::from_secs(1);
@@ -86,7 +89,7 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + '
         loop {
             let Some(open) = &mut self.open else { return future::pending().await };
             let error = match open.events.next().await {
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                Some(Ok(WatchEvent::Applied(object))) => {
                     open.told(&object);
                     return Sighting::Object(Box::new(object));
                 }
@@ -94,11 +97,11 @@ impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + '
                     open.told(&object);
                     return Sighting::Deleted(Box::new(object));
                 }
-                Some(Ok(WatchEvent::Bookmark(_))) => {
+                Some(Ok(WatchEvent::Reached(_))) => {
                     open.worked = true;
                     continue;
                 }
-                Some(Ok(WatchEvent::Error(status))) => Some(kube::Error::Api(status)),
+                Some(Ok(WatchEvent::Ended(status))) => Some(kube::Error::Api(status)),
                 Some(Err(error)) => Some(error),
                 None => {
                     open.worked = true;
@@ -127,5 +130,6 @@ async fn events<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug
     from: String,
 ) -> kube::Result<BoxStream<'static, kube::Result<WatchEvent<K>>>> {
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
-    Ok(api.watch(&params, &from).await?.boxed())
+    let request = Request::new(api.resource_url()).watch(&params, &from).map_err(kube::Error::BuildRequest)?;
+    Ok(watch_events(&api.into_client(), request).await?.boxed())
 }

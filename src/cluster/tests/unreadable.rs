@@ -286,3 +286,32 @@ async fn a_version_that_is_too_old_is_listed_again_without_a_warning() {
     assert_eq!((*watches.lock().unwrap(), cache.status().lists, cache.status().last_error), (3, 3, None));
     assert_eq!(told(&warnings), 0, "{:?}", warnings.errors());
 }
+
+/// A watch that shows an object of an unknown shape.
+#[tokio::test(start_paused = true)]
+async fn an_object_of_a_watch_that_cannot_be_read_is_named_and_the_watch_goes_on() {
+    let warnings = Warnings::begin();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let watch = Mutex::new(Some(receiver));
+    let server = Server::new(move |seen: &Seen| match watch.lock().unwrap().take_if(|_| seen.is_watch()) {
+        Some(events) => Answer::Watch(events),
+        None if seen.is_watch() => Answer::Silence,
+        None => Answer::Json(200, json!({ "metadata": { "resourceVersion": "5" }, "items": Vec::<Value>::new() })),
+    });
+    let (caches, (tasks, _ends)) = (Caches::new(), Tasks::new("cluster"));
+    let cache = caches.want::<CsiNode>();
+    let clients = server.clients().await;
+    caches.start(&clients, &Viewpoint::of("demo"), &tasks, &Meter::new(), Clock::system(), Rng::seeded(1));
+    let shown = |name: &str, drivers: Value| {
+        let metadata = json!({ "name": name, "uid": name, "resourceVersion": "6" });
+        json!({ "type": "ADDED", "object": { "metadata": metadata, "spec": { "drivers": drivers } } })
+    };
+    sender.send(shown("node-1", json!("none"))).unwrap();
+    pass(SECOND).await;
+    let told = cache.status().last_error.unwrap();
+    assert!(told.starts_with("the watch broke: ") && told.contains("node-1: invalid type: string"), "{told}");
+    assert!(warnings.errors().iter().any(|error| error.contains("node-1: ")), "{:?}", warnings.errors());
+    sender.send(shown("node-2", json!([]))).unwrap();
+    pass(60 * SECOND).await;
+    assert_eq!((cache.len(), cache.status().last_error), (1, None));
+}
