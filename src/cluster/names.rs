@@ -222,7 +222,7 @@ pub fn object_name(text: &str) -> String {
 }
 
 /// The address of an object within its kind. Clones share the text, because a cache's indexes have many of them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName {
     namespace: Option<Arc<str>>,
     name: Arc<str>,
@@ -296,7 +296,39 @@ impl PartialOrd for dyn Address + '_ {
 
 impl Ord for dyn Address + '_ {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.parts().cmp(&other.parts())
+        compare(self.parts(), other.parts())
+    }
+}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare(self.parts(), other.parts())
+    }
+}
+
+/// By namespace, none of which comes first, and then by name.
+fn compare(one: (Option<&str>, &str), other: (Option<&str>, &str)) -> Ordering {
+    let namespaces = match (one.0, other.0) {
+        (Some(one), Some(other)) => compare_texts(one, other),
+        (one, other) => one.is_some().cmp(&other.is_some()),
+    };
+    namespaces.then_with(|| compare_texts(one.1, other.1))
+}
+
+/// Eight bytes at once. musl compares byte by byte, and many names begin alike: that was a fifteenth of an attach's CPU time.
+fn compare_texts(one: &str, other: &str) -> Ordering {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let ((ones, _), (others, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    let alike = ones.iter().zip(others).take_while(|(one, other)| one == other).count();
+    match (ones.get(alike), others.get(alike)) {
+        (Some(one), Some(other)) => u64::from_be_bytes(*one).cmp(&u64::from_be_bytes(*other)),
+        _ => one[8 * alike..].cmp(&other[8 * alike..]),
     }
 }
 
@@ -311,7 +343,24 @@ impl fmt::Display for ObjectName {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn names_are_in_the_order_of_their_texts(
+            one in ("([ab]{0,2})?", "(aaaaaaaa)?[ab]{0,9}é?"),
+            other in ("([ab]{0,2})?", "(aaaaaaaa)?[ab]{0,9}é?"),
+        ) {
+            let name = |(namespace, name): &(String, String)| match namespace.as_str() {
+                "" => ObjectName::cluster(name),
+                namespace => ObjectName::namespaced(namespace, name),
+            };
+            prop_assert_eq!(name(&one).cmp(&name(&other)), one.cmp(&other));
+            prop_assert_eq!(compare_texts(&one.1, &other.1), one.1.cmp(&other.1));
+        }
+    }
 
     #[test]
     fn object_names_show_their_namespace_only_if_they_have_one() {
