@@ -150,7 +150,7 @@ order:
     export CLUSTER_PROGRAMS="$(tests/cluster/build.sh kubernetes peers provisioner resizer snapshotter)"
     cargo bench --locked --profile dev --bench compare -- --order .cargo/order.ld \
         --binary "{{ target }}/$target/release/csi-control-plane" --contenders csi-control-plane \
-        --rounds 1 --workloads node,all --scenarios node,idle --idle 0
+        --rounds 1 --workloads node,all,attach,provision,resize,snapshot --scenarios node,idle,burst --idle 0 --count 50
 
 # Archives, SBOMs, an image and a chart in a registry on the loopback, signed with a key that is made for it, and verified.
 # Plays a release to its end, without a forge or a registry (needs Go, jq, cargo-auditable): `.ci/rehearse`.

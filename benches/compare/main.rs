@@ -92,41 +92,47 @@ fn main() {
     if arguments.only_plan {
         return println!("{}", plan::told(&arguments));
     }
-    let traced = arguments.order.clone().map(|script| (Traced::new(&arguments.binary), script));
-    if let Some((traced, _)) = &traced {
+    let traced = arguments.order.is_some().then(|| Traced::new(&arguments.binary));
+    if let Some(traced) = &traced {
         // What it measures is of the emulation.
         (arguments.binary, arguments.results) = (traced.program(), traced.folder().to_owned());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let document =
-        if arguments.only_report { Document::read(&arguments.results) } else { runtime.block_on(compare(&arguments)) };
-    match traced {
-        Some((traced, script)) => traced.write(&script),
+    let document = if arguments.only_report {
+        Document::read(&arguments.results)
+    } else {
+        runtime.block_on(compare(&arguments, traced.as_ref()))
+    };
+    match traced.zip(arguments.order.as_ref()) {
+        Some((traced, script)) => traced.write(script),
         None => println!("{}", document.write(&arguments.results, arguments.is_published())),
     }
 }
 
 /// Measures all that was asked for, and writes what there is after each scenario.
-async fn compare(arguments: &Arguments) -> Document {
+async fn compare(arguments: &Arguments, traced: Option<&Traced>) -> Document {
+    let begin = |scenario: &str| traced.into_iter().for_each(|it| it.begin(scenario));
     let contenders = contender::all(arguments);
     let mut document = if arguments.add { Document::read(&arguments.results) } else { Document::default() };
     let (now, command) = (Clock::system().wall(), arguments.command.clone());
     let binary = machine::digest(&arguments.binary);
     let occasion = Occasion { command, binary, commit: machine::commit(), machine: machine::this() };
-    let name = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
-    document.occasions.insert(name.clone(), occasion);
+    let moment = now.strftime("%Y-%m-%d %H:%M:%S").to_string();
+    document.occasions.insert(moment.clone(), occasion);
     eprintln!("seed {}", arguments.seed);
     for workload in workload::chosen(arguments) {
         for scenario in scenarios::chosen(arguments, workload.as_ref()) {
             let taking = taking(scenario.as_ref(), workload.as_ref(), &contenders);
             if !taking.is_empty() {
-                document.put(play(arguments, &name, scenario.as_ref(), workload.as_ref(), &taking).await);
+                begin(&name(scenario.as_ref(), workload.as_ref()));
+                document.put(play(arguments, &moment, scenario.as_ref(), workload.as_ref(), &taking).await);
                 document.write(&arguments.results, arguments.is_published());
             }
         }
     }
     if node::is_wanted(arguments) {
-        document.put(node::play(arguments, &name).await);
+        begin(node::NAME);
+        document.put(node::play(arguments, &moment).await);
         document.write(&arguments.results, arguments.is_published());
     }
     document

@@ -1,21 +1,25 @@
 //! The linker script that puts first what the daemon executes. Pure.
 //!
 //! A page of a program takes memory once something in it runs, and the kernel maps its neighbours along. So functions that run should
-//! lie together. The script names them without their hashes, which each build changes, and names many of one module by what their names
-//! begin with: that puts some functions first that never run, and makes the script short.
+//! lie together. A name says which instance of a generic function it is (Rust's mangling of version 0): of the hundreds of `poll`, those
+//! that run. What each build changes in a name is a `*` in the script, and many functions of one module are named by what their names
+//! begin with: that puts some first that never run, and makes the script short.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// No shorter beginning of a name is in the script.
-const SHORTEST: usize = 12;
+/// No fewer letters of a name are in the script, where another has the same.
+const SHORTEST: usize = 16;
+
+/// The end of a name of C or of the assembler, which is no beginning of another name.
+const END: char = ' ';
 
 /// What a script is made for.
 const HEADER: &str = "/* Functions that run lie together in the image's binary, so that few of its pages are in memory.\n   \
      `just order` has traced a run and written this. See docs/rebuild.md. */\n";
 
-/// The functions of a program, by name.
+/// The functions of a program, by what their names are in each build.
 pub(crate) struct Functions {
     names: Vec<String>,
     /// How many bytes the functions take that come before each.
@@ -23,9 +27,9 @@ pub(crate) struct Functions {
 }
 
 impl Functions {
-    /// The functions with these names and sizes in bytes. Those of C and of the assembler are left where they are.
+    /// The functions with these names and sizes in bytes.
     pub(crate) fn new(all: impl IntoIterator<Item = (String, u64)>) -> Self {
-        let mut all: Vec<_> = all.into_iter().filter(|(name, _)| is_of_rust(name)).collect();
+        let mut all: Vec<_> = all.into_iter().map(|(name, bytes)| (in_each_build(&name), bytes)).collect();
         all.sort_unstable();
         let mut sum = 0;
         let mut before = vec![0];
@@ -36,24 +40,24 @@ impl Functions {
         Self { names: all.into_iter().map(|(name, _)| name).collect(), before }
     }
 
+    /// Which functions have names that begin so.
+    fn range(&self, beginning: &str) -> Range<usize> {
+        let from = self.names.partition_point(|name| name.as_str() < beginning);
+        from..from + self.names[from..].partition_point(|name| name.starts_with(beginning))
+    }
+
     /// How many bytes the functions take whose names begin so.
     fn bytes(&self, beginning: &str) -> u64 {
-        let from = self.names.partition_point(|name| name.as_str() < beginning);
-        let count = self.names[from..].partition_point(|name| name.starts_with(beginning));
-        self.before[from + count] - self.before[from]
+        let range = self.range(beginning);
+        self.before[range.end] - self.before[range.start]
     }
-}
 
-fn is_of_rust(name: &str) -> bool {
-    name.starts_with("_ZN") || name.starts_with("_R")
-}
-
-/// A name without the hash of the build, which ends each mangled name that is not of the standard library.
-fn without_hash(name: &str) -> &str {
-    const HASH: usize = "0123456789abcdefE".len();
-    let Some(start) = name.len().checked_sub(HASH) else { return name };
-    let is_hash = name.ends_with('E') && name.get(..start).is_some_and(|rest| rest.ends_with("17h"));
-    if is_hash { &name[..start] } else { name }
+    /// The shortest beginning that no further name has.
+    fn shortest<'a>(&self, beginning: &'a str) -> &'a str {
+        let range = self.range(beginning);
+        let shorter = (0..beginning.len()).map(|length| &beginning[..length]).filter(|it| is_distinct(it));
+        shorter.into_iter().find(|it| self.range(it) == range).unwrap_or(beginning)
+    }
 }
 
 /// What one sort of process executes.
@@ -71,11 +75,16 @@ pub(crate) fn script(functions: &Functions, groups: &[Group]) -> String {
     let mut text = format!("{HEADER}SECTIONS\n{{\n");
     let mut before: Vec<String> = Vec::new();
     for group in groups {
-        let is_news = |name: &&String| !before.iter().any(|it| name.starts_with(it.as_str()));
-        let beginnings = beginnings(functions, group.executed.iter().filter(is_news), group.most);
+        let executed = group.executed.iter().map(|name| in_each_build(name));
+        let news = executed.filter(|name| !before.iter().any(|it| name.starts_with(it.as_str())));
+        let beginnings = beginnings(functions, news.collect(), group.most);
         let _ = writeln!(text, "  {} : {{", group.section);
         for beginning in &beginnings {
-            let _ = writeln!(text, "    *(.text.{}*)", pattern(beginning));
+            let pattern = match beginning.strip_suffix(END) {
+                Some(name) => name.to_owned(),
+                None => format!("{}*", functions.shortest(beginning)),
+            };
+            let _ = writeln!(text, "    *(.text.{pattern})");
         }
         text.push_str("  }\n");
         before.extend(beginnings);
@@ -85,10 +94,9 @@ pub(crate) fn script(functions: &Functions, groups: &[Group]) -> String {
 }
 
 /// Beginnings of the names of all that was executed, and of as little else as fits into `most` bytes.
-fn beginnings<'a>(functions: &Functions, executed: impl Iterator<Item = &'a String>, most: u64) -> Vec<String> {
-    let is_there = |name: &&String| functions.names.binary_search(name).is_ok();
-    let exact: BTreeSet<&str> = executed.filter(is_there).map(|name| without_hash(name)).collect();
-    let mut beginnings: Vec<String> = exact.into_iter().map(str::to_owned).collect();
+fn beginnings(functions: &Functions, executed: BTreeSet<String>, most: u64) -> Vec<String> {
+    let mut beginnings: Vec<String> =
+        executed.into_iter().filter(|it| functions.names.binary_search(it).is_ok()).collect();
     // One that begins with another is in that one.
     beginnings.dedup_by(|longer, shorter| longer.starts_with(shorter.as_str()));
     while let Some(shorter) = cheapest(functions, &beginnings) {
@@ -102,6 +110,11 @@ fn beginnings<'a>(functions: &Functions, executed: impl Iterator<Item = &'a Stri
 
 fn total(functions: &Functions, beginnings: &[String]) -> u64 {
     beginnings.iter().map(|it| functions.bytes(it)).sum()
+}
+
+/// Whether so many letters stand behind the last `*` that little else has them, wherever.
+fn is_distinct(beginning: &str) -> bool {
+    beginning.starts_with("_R") && beginning.len() - beginning.rfind('*').map_or(0, |star| star + 1) >= SHORTEST
 }
 
 /// A beginning that takes the place of several.
@@ -121,7 +134,7 @@ fn cheapest(functions: &Functions, beginnings: &[String]) -> Option<Shorter> {
     let shorter = beginnings.windows(2).enumerate().filter_map(|(at, pair)| {
         let common = pair[0].bytes().zip(pair[1].bytes()).take_while(|(one, other)| one == other).count();
         // Names are ASCII.
-        let beginning = pair[0].get(..common).filter(|_| common >= SHORTEST)?;
+        let beginning = pair[0].get(..common).filter(|it| is_distinct(it))?;
         let from = beginnings[..at].iter().rposition(|it| !it.starts_with(beginning)).map_or(0, |before| before + 1);
         let count = beginnings[from..].partition_point(|it| it.starts_with(beginning));
         let of = from..from + count;
@@ -132,24 +145,70 @@ fn cheapest(functions: &Functions, beginnings: &[String]) -> Option<Shorter> {
     shorter.min_by_key(|it| it.added.saturating_mul(1 << 20) / (it.of.len() as u64 - 1))
 }
 
-/// A beginning as the linker reads it. The names of the standard library, mangled in another way, say of which build each crate is.
-fn pattern(beginning: &str) -> String {
-    if !beginning.starts_with("_R") {
-        return beginning.to_owned();
+/// A name of Rust's with a `*` in the place of what is another in each build: the hash of a crate, which has ten or eleven digits, so that
+/// what lies behind one is referred to by another number. Without what LLVM adds to a name. Another language's name is as it is, with its
+/// [`END`].
+///
+/// The parts of a name: <https://doc.rust-lang.org/rustc/symbol-mangling/v0.html>.
+pub(crate) fn in_each_build(name: &str) -> String {
+    let Some(mut rest) = name.strip_prefix("_R").filter(|name| name.is_ascii()) else { return format!("{name}{END}") };
+    rest = rest.split_once('.').map_or(rest, |(rest, _)| rest);
+    let (length, mut text, mut first) = (rest.len(), "_R".to_owned(), None);
+    while let Some(tag) = rest.chars().next() {
+        let at = length - rest.len();
+        let part = match tag {
+            '0'..='9' => identifier(rest),
+            'N' => rest.len().min(2),
+            'C' if rest[1..].starts_with('s') => {
+                text.push_str("Cs*");
+                first.get_or_insert(at);
+                rest = &rest[2 + number(&rest[2..]).unwrap_or(0)..];
+                continue;
+            }
+            'B' => match number(&rest[1..]) {
+                Some(digits) if first.is_some_and(|first| target(&rest[1..=digits]) > first) => {
+                    text.push_str("B*");
+                    rest = &rest[1 + digits..];
+                    continue;
+                }
+                digits => 1 + digits.map_or(0, |digits| digits + 1),
+            },
+            // One of several of a name, a lifetime, lifetimes: most are of one digit. Else a type of one letter.
+            's' | 'L' | 'G' => match number(&rest[1..]) {
+                Some(digits @ ..4) => 2 + digits,
+                _ => 1,
+            },
+            // A constant: its type, and its value in hexadecimal digits.
+            'K' if rest[1..].starts_with(|it: char| it.is_ascii_lowercase() && it != 'p') => {
+                2 + number(&rest[2..]).map_or(0, |digits| digits + 1)
+            }
+            _ => 1,
+        };
+        text.push_str(&rest[..part]);
+        rest = &rest[part..];
     }
-    let mut text = String::new();
-    let mut rest = beginning;
-    while let Some(at) = rest.find("Cs") {
-        let (before, build) = rest.split_at(at + 2);
-        let digits = build.find(|digit: char| !digit.is_ascii_alphanumeric()).unwrap_or(build.len());
-        text.push_str(before);
-        rest = &build[digits..];
-        if rest.starts_with('_') || rest.is_empty() {
-            text.push('*');
-        } else {
-            text.push_str(&build[..digits]);
-        }
-    }
-    text.push_str(rest);
     text
+}
+
+/// The bytes of an identifier with its length in front.
+fn identifier(text: &str) -> usize {
+    let digits = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+    let from = digits + usize::from(text[digits..].starts_with('_'));
+    (from + text[..digits].parse().unwrap_or(0)).min(text.len())
+}
+
+/// How many digits of a number to the base 62 stand here, in front of its underscore.
+fn number(text: &str) -> Option<usize> {
+    let digits = text.find(|it: char| !it.is_ascii_alphanumeric())?;
+    text[digits..].starts_with('_').then_some(digits)
+}
+
+/// The place that a reference names by these digits: 0 to 9, a to z, A to Z.
+fn target(digits: &str) -> usize {
+    let value = |digit: char| {
+        let further = if digit.is_ascii_uppercase() { 26 } else { 0 };
+        digit.to_digit(36).map_or(0, |value| value as usize + further)
+    };
+    let number = digits.chars().fold(0_usize, |sum, digit| sum.saturating_mul(62).saturating_add(value(digit)));
+    if digits.is_empty() { 0 } else { number.saturating_add(1) }
 }

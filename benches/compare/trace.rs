@@ -11,8 +11,21 @@ use tempfile::TempDir;
 use crate::node;
 use crate::order::{Functions, Group, script};
 
-/// How many bytes of functions lie first at most, for the sidecar of a node's pod, and then for all others.
-const MOST: [u64; 2] = [5_200_000, 4_000_000];
+/// A part of the program.
+struct Part {
+    section: &'static str,
+    /// Which scenarios execute it.
+    is_of: fn(&str) -> bool,
+    /// How many bytes of functions it has at most.
+    most: u64,
+}
+
+/// The parts that lie first, one after the other.
+const PARTS: [Part; 3] = [
+    Part { section: ".text.node", is_of: |scenario| scenario.starts_with(node::NAME), most: 2_300_000 },
+    Part { section: ".text.cluster", is_of: |scenario| scenario.contains("idle"), most: 2_900_000 },
+    Part { section: ".text.work", is_of: |_| true, most: 2_000_000 },
+];
 
 /// A program that runs another one and logs what that executes.
 pub(crate) struct Traced {
@@ -21,14 +34,15 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// `binary` has its symbols. Each process logs under the name of its configuration: `run --config FILE`.
+    /// `binary` has its symbols. Each process logs under the name of the scenario.
     pub(crate) fn new(binary: &Path) -> Self {
         let traced = Self { binary: binary.to_owned(), folder: tempfile::tempdir().unwrap() };
         std::fs::create_dir(traced.logs()).unwrap();
         let (machine, logs) = (std::env::consts::ARCH, traced.logs());
         let run = format!(
-            "#!/bin/sh\nexec qemu-{machine}-static -d in_asm -D {}/$(basename \"$3\" .yaml)-$$ {} \"$@\"\n",
+            "#!/bin/sh\nexec qemu-{machine}-static -d in_asm -D {}/$(cat {})-$$ {} \"$@\"\n",
             logs.display(),
+            traced.scenario().display(),
             traced.binary.display()
         );
         std::fs::write(traced.program(), run).unwrap();
@@ -45,6 +59,15 @@ impl Traced {
         self.folder.path().join("logs")
     }
 
+    fn scenario(&self) -> PathBuf {
+        self.folder.path().join("scenario")
+    }
+
+    /// What is run from now on is of this scenario.
+    pub(crate) fn begin(&self, scenario: &str) {
+        std::fs::write(self.scenario(), scenario).unwrap();
+    }
+
     /// What is to be run in the place of the binary.
     pub(crate) fn program(&self) -> PathBuf {
         self.folder.path().join("run")
@@ -56,25 +79,13 @@ impl Traced {
         let program = object::File::parse(&*bytes).unwrap();
         let functions = program.symbols().filter(|it| it.kind() == SymbolKind::Text && it.size() > 0);
         let functions = functions.filter_map(|it| Some((it.name().ok()?.to_owned(), it.size())));
-        let [for_nodes, for_others] = MOST;
-        let groups = [
-            Group {
-                section: ".text.node",
-                executed: self.executed(|name| name.starts_with(node::NAME)),
-                most: for_nodes,
-            },
-            Group {
-                section: ".text.cluster",
-                executed: self.executed(|name| !name.starts_with(node::NAME)),
-                most: for_others,
-            },
-        ];
+        let groups = PARTS.map(|Part { section, is_of, most }| Group { section, executed: self.executed(is_of), most });
         let script = script(&Functions::new(functions), &groups);
         std::fs::write(to, script).unwrap();
     }
 
-    /// The names of all functions that the program has executed in the processes whose logs are of these names.
-    fn executed(&self, is_of: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    /// The names of all functions that the program has executed in these scenarios.
+    fn executed(&self, is_of: fn(&str) -> bool) -> BTreeSet<String> {
         let logs = std::fs::read_dir(self.logs()).unwrap().flatten();
         let mut executed = BTreeSet::new();
         for log in logs.filter(|entry| is_of(&entry.file_name().to_string_lossy())).map(|entry| entry.path()) {
@@ -84,7 +95,7 @@ impl Traced {
                 executed.extend(name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()));
             }
         }
-        assert!(!executed.is_empty(), "{} has no symbols, or one sort of process was not run", self.binary.display());
+        assert!(!executed.is_empty(), "{} has no symbols, or a scenario was not run", self.binary.display());
         executed
     }
 }
