@@ -55,8 +55,8 @@ impl Functions {
     /// The shortest beginning that no further name has.
     fn shortest<'a>(&self, beginning: &'a str) -> &'a str {
         let range = self.range(beginning);
-        let shorter = (0..beginning.len()).map(|length| &beginning[..length]).filter(|it| is_distinct(it));
-        shorter.into_iter().find(|it| self.range(it) == range).unwrap_or(beginning)
+        let mut shorter = (0..beginning.len()).map(|length| &beginning[..length]).filter(|it| is_distinct(it));
+        shorter.find(|it| self.range(it) == range).unwrap_or(beginning)
     }
 }
 

@@ -312,7 +312,7 @@ impl Ord for ObjectName {
     }
 }
 
-/// By namespace, none of which comes first, and then by name.
+/// By namespace, and then by name. Objects without a namespace come first.
 fn compare(one: (Option<&str>, &str), other: (Option<&str>, &str)) -> Ordering {
     let namespaces = match (one.0, other.0) {
         (Some(one), Some(other)) => compare_texts(one, other),

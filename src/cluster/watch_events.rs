@@ -1,8 +1,8 @@
 //! What a watch shows: a JSON document in each line.
 //!
-//! The type of an event may stand behind its object, so the object is read once the type is known. kube reads events by serde's buffer for
-//! such documents instead: code for each kind, together a thirtieth of the daemon's program, and an object that cannot be read is told as
-//! an empty `Status`.
+//! The type of an event may stand behind its object, so the text of the object is kept until the type is known. kube's own reader keeps
+//! the object as serde's buffer of values instead. That is code for each kind, together a thirtieth of the daemon's program, and an object
+//! that cannot be read comes out as an empty `Status`.
 
 use std::error::Error;
 use std::io;
@@ -47,15 +47,15 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-/// What each object has.
+/// An object of any kind, of which a part may be missing.
 #[derive(Deserialize)]
-struct Headed {
-    metadata: Named,
+struct AnyObject {
+    metadata: Metadata,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Named {
+struct Metadata {
     namespace: Option<SmolStr>,
     name: SmolStr,
     resource_version: SmolStr,
@@ -86,14 +86,24 @@ fn read<K: DeserializeOwned>(line: &str) -> serde_json::Result<Option<WatchEvent
     Ok(Some(match r#type {
         Type::Added | Type::Modified => WatchEvent::Applied(parsed()?),
         Type::Deleted => WatchEvent::Deleted(parsed()?),
-        Type::Bookmark => WatchEvent::Reached(serde_json::from_str::<Headed>(object)?.metadata.resource_version),
+        Type::Bookmark => WatchEvent::Reached(version_of(object)?),
         Type::Error => WatchEvent::Ended(serde_json::from_str(object)?),
     }))
 }
 
+fn version_of(bookmark: &str) -> serde_json::Result<SmolStr> {
+    let AnyObject { metadata: Metadata { resource_version, .. } } = serde_json::from_str(bookmark)?;
+    if resource_version.is_empty() {
+        return Err(serde_json::Error::custom("a bookmark without a version"));
+    }
+    Ok(resource_version)
+}
+
 /// The error that an object cannot be read, with the object's name.
 fn of_object(object: &str, error: serde_json::Error) -> serde_json::Error {
-    let Ok(Headed { metadata: Named { namespace, name, .. } }) = serde_json::from_str(object) else { return error };
+    let Ok(AnyObject { metadata: Metadata { namespace, name, .. } }) = serde_json::from_str(object) else {
+        return error;
+    };
     let name =
         namespace.map_or_else(|| ObjectName::cluster(&name), |namespace| ObjectName::namespaced(namespace, &name));
     serde_json::Error::custom(format_args!("{name}: {error}"))
@@ -117,7 +127,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Deserialize)]
-    struct Measured {
+    struct WithSize {
         #[serde(rename = "size")]
         _size: u32,
     }
@@ -144,8 +154,12 @@ mod tests {
             (r#"{"metadata":{"name":"pv"},"size":"x"}"#, "pv: invalid type: string"),
             (r#"{"metadata":{"namespace":"ns","name":"claim"},"size":"x"}"#, "ns/claim: invalid type: string"),
         ] {
-            let broken = super::read::<Measured>(&format!(r#"{{"type":"ADDED","object":{object}}}"#)).unwrap_err();
+            let broken = super::read::<WithSize>(&format!(r#"{{"type":"ADDED","object":{object}}}"#)).unwrap_err();
             assert!(broken.to_string().starts_with(told), "{broken}");
+        }
+        for object in [json!({ "metadata": {} }), json!({ "metadata": { "name": "pv", "resourceVersion": "" } })] {
+            let bookmark = json!({ "type": "BOOKMARK", "object": object }).to_string();
+            assert_eq!(read(&bookmark).unwrap_err().to_string(), "a bookmark without a version", "{bookmark}");
         }
         assert!(read(r#"{"type":"RENAMED","object":{}}"#).unwrap_err().to_string().contains("RENAMED"));
     }

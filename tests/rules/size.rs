@@ -94,6 +94,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 26,
                 "names are compared eight bytes at once: musl does it byte by byte, a fifteenth of an attach's CPU time",
             ),
+            Growth(9, "a bookmark without a version is refused"),
         ],
     ),
     (
