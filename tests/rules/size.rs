@@ -205,6 +205,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(13, "a PersistentVolume is compared with a volume without making its id"),
             Growth(11, "a node that gathers names is woken by the last of its volumes"),
             Growth(107, "it begins again once the kube-controller-manager that kept it away is gone, by its Lease"),
+            Growth(11, "names of volumes, which all begin alike, are compared eight bytes at once"),
         ],
     ),
     (
@@ -237,6 +238,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             ),
             Growth(3, "a store says how far its watch has got"),
             Growth(4, "the first step of an attempt is decided from its first view"),
+            Growth(8, "what is remembered is found by a hash, and told in the order of uids"),
             Growth(
                 24,
                 "what steps work with, what is counted of memories, which Events are due, and unknown values of a driver's volumes",

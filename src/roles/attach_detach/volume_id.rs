@@ -1,16 +1,29 @@
 //! Which volume, and what it is called: by the driver and its id of the volume, never by the name of a PersistentVolume, because two
 //! PersistentVolumes may be of one volume (attach-detach spec 0). Pure.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::names::CSI_VOLUME;
+use crate::cluster::names::{CSI_VOLUME, compare_texts};
 
 /// A volume of a CSI driver.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VolumeId(Arc<str>);
+
+impl PartialOrd for VolumeId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for VolumeId {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_texts(&self.0, &other.0)
+    }
+}
 
 impl VolumeId {
     /// The volume that `driver` calls `handle`.

@@ -3,7 +3,7 @@
 //! All of it can be lost at any moment. It changes only by pure functions, it is dropped with its object, and what is counted over all
 //! objects is counted here. What they are found by is indexed here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use parking_lot::Mutex;
@@ -43,7 +43,8 @@ pub struct Memory<M> {
 }
 
 struct Inner<M> {
-    by_uid: BTreeMap<String, M>,
+    /// Hashed: some uids are names that begin alike, and each attempt looks several up.
+    by_uid: HashMap<String, M>,
     /// Each mark with the uid of an object that has it. One flat set: most marks are one object's, and a set for each would take most of
     /// the memory.
     by_mark: BTreeSet<(Mark, String)>,
@@ -72,7 +73,7 @@ impl<M: Remembered> Memory<M> {
         for (group, count) in &counts {
             show(group, *count);
         }
-        let inner = Inner { by_uid: BTreeMap::new(), by_mark: BTreeSet::new(), counts, show: Box::new(show) };
+        let inner = Inner { by_uid: HashMap::new(), by_mark: BTreeSet::new(), counts, show: Box::new(show) };
         Self { inner: Mutex::new(inner), lost: Box::new(|_| {}) }
     }
 
@@ -116,14 +117,19 @@ impl<M: Remembered> Memory<M> {
         self.inner.lock().with_mark(mark).cloned().collect()
     }
 
-    /// What `read` finds in the memory of each object.
-    pub fn collect<T>(&self, read: impl FnMut(&M) -> Option<T>) -> Vec<T> {
-        self.inner.lock().by_uid.values().filter_map(read).collect()
+    /// What `read` finds in the memory of each object, by their uids.
+    pub fn collect<T>(&self, mut read: impl FnMut(&M) -> Option<T>) -> Vec<T> {
+        let inner = self.inner.lock();
+        let mut found: Vec<(&String, T)> =
+            inner.by_uid.iter().filter_map(|(uid, value)| Some((uid, read(value)?))).collect();
+        found.sort_unstable_by_key(|(uid, _)| *uid);
+        found.into_iter().map(|(_, found)| found).collect()
     }
 
     /// Changes the memory of every object that has one.
     pub fn change_all(&self, mut change: impl FnMut(&str, &mut M)) {
-        let uids: Vec<String> = self.inner.lock().by_uid.keys().cloned().collect();
+        let mut uids: Vec<String> = self.inner.lock().by_uid.keys().cloned().collect();
+        uids.sort_unstable();
         for uid in uids {
             self.change(&uid, |value| change(&uid, value));
         }
@@ -149,6 +155,9 @@ impl<M: Remembered> Memory<M> {
 impl<M> Inner<M> {
     /// Returns the marks that no object has any more.
     fn marked(&mut self, uid: &str, before: Vec<Mark>, now: Vec<Mark>) -> Vec<Mark> {
+        if before == now {
+            return Vec::new();
+        }
         let gone: Vec<Mark> = before.into_iter().filter(|mark| !now.contains(mark)).collect();
         self.by_mark.extend(now.into_iter().map(|mark| (mark, uid.to_owned())));
         let is_lost =
