@@ -91,7 +91,7 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
                 "an event of a watch is read once its type is known: kube's way is a thirtieth of the program and hides errors",
             ),
             Growth(
-                26,
+                18,
                 "names are compared eight bytes at once: musl does it byte by byte, a fifteenth of an attach's CPU time",
             ),
             Growth(9, "a bookmark without a version is refused"),
@@ -205,7 +205,6 @@ const SIZES: &[(&str, usize, &[Growth])] = &[
             Growth(13, "a PersistentVolume is compared with a volume without making its id"),
             Growth(11, "a node that gathers names is woken by the last of its volumes"),
             Growth(107, "it begins again once the kube-controller-manager that kept it away is gone, by its Lease"),
-            Growth(11, "names of volumes, which all begin alike, are compared eight bytes at once"),
         ],
     ),
     (

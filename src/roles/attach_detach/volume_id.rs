@@ -1,46 +1,32 @@
 //! Which volume, and what it is called: by the driver and its id of the volume, never by the name of a PersistentVolume, because two
 //! PersistentVolumes may be of one volume (attach-detach spec 0). Pure.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::names::{CSI_VOLUME, compare_texts};
+use crate::cluster::names::{CSI_VOLUME, Name};
 
 /// A volume of a CSI driver.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct VolumeId(Arc<str>);
-
-impl PartialOrd for VolumeId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for VolumeId {
-    fn cmp(&self, other: &Self) -> Ordering {
-        compare_texts(&self.0, &other.0)
-    }
-}
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(Name);
 
 impl VolumeId {
     /// The volume that `driver` calls `handle`.
     pub fn new(driver: &str, handle: &str) -> Self {
-        Self(format!("{CSI_VOLUME}{driver}^{handle}").into())
+        Self(Name(format!("{CSI_VOLUME}{driver}^{handle}").into()))
     }
 
     /// The volume of this name in a Node's status; `None` if it is of no CSI driver.
     pub fn of_name(name: &str) -> Option<Self> {
         // No driver's name has a `^`, and any handle may.
         let (driver, _) = name.strip_prefix(CSI_VOLUME)?.split_once('^')?;
-        (!driver.is_empty()).then(|| Self(name.into()))
+        (!driver.is_empty()).then(|| Self(Name(name.into())))
     }
 
     /// Its name in a Node's status.
     pub fn name(&self) -> &str {
-        &self.0
+        &self.0.0
     }
 
     /// The driver.
@@ -62,13 +48,13 @@ impl VolumeId {
     }
 
     fn parts(&self) -> (&str, &str) {
-        self.0[CSI_VOLUME.len()..].split_once('^').unwrap_or_default()
+        self.name()[CSI_VOLUME.len()..].split_once('^').unwrap_or_default()
     }
 }
 
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0[CSI_VOLUME.len()..])
+        f.write_str(&self.name()[CSI_VOLUME.len()..])
     }
 }
 
