@@ -1,7 +1,7 @@
 //! The table of the README: few lines, of all four sidecars together where they were measured together. Each says how often it was
 //! measured and when, and tests/rules/ages.rs how old its binary may be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::line::Unit::{Megabytes, Milliseconds, PerSecond, Seconds};
@@ -65,7 +65,6 @@ const ROWS: [Row; 9] = [
 /// The rows whose binary is too old, until they are measured again: each is marked in the table. tests/rules/ages.rs fails unless these,
 /// and no others, are.
 pub(crate) const TOO_OLD: &[&str] = &[
-    "memory, idle, 1000 volumes",
     "500 attaches at once, defaults",
     "500 attaches at once, theirs tuned",
     "500 claims at once, theirs tuned",
@@ -103,7 +102,8 @@ pub(crate) fn rows(document: &Document) -> Vec<Result<Measured<'_>, &'static str
 pub(crate) fn front(document: &Document, lines: &[Line]) -> String {
     let mut text =
         "| | sidecars | Go sidecars | csi-control-plane | n | day |\n|---|---|---:|---:|---:|---|\n".to_owned();
-    let (mut programs, mut is_old) = (BTreeSet::new(), false);
+    // Each program with its versions.
+    let (mut programs, mut is_old) = (BTreeMap::<&str, BTreeSet<&str>>::new(), false);
     for row in rows(document) {
         let _ = match row {
             Ok(Measured { what, beside, line, occasion }) => {
@@ -111,7 +111,10 @@ pub(crate) fn front(document: &Document, lines: &[Line]) -> String {
                 let day = occasion.split(' ').next().unwrap_or_default();
                 let mark = if TOO_OLD.contains(&what) { "†" } else { "" };
                 is_old |= !mark.is_empty();
-                programs.extend(document.occasions.get(occasion).into_iter().flat_map(|it| &it.machine.programs));
+                let found = document.occasions.get(occasion).into_iter().flat_map(|it| &it.machine.programs);
+                for (program, version) in found.filter_map(|it| it.split_once(' ')) {
+                    programs.entry(program).or_default().insert(version);
+                }
                 writeln!(text, "| {what} | {beside} | {theirs} | {ours} | {} | {day}{mark} |", count(&line))
             }
             Err(what) => writeln!(text, "| {what} | – | not measured | not measured | – | – |"),
@@ -119,7 +122,9 @@ pub(crate) fn front(document: &Document, lines: &[Line]) -> String {
     }
     let met: Vec<bool> = lines.iter().filter_map(|line| line.target.is_met(line.ours, line.ratio())).collect();
     let missed = met.iter().filter(|is_met| !**is_met).count();
-    let programs = programs.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let versions = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join("/");
+    let programs: Vec<_> = programs.into_iter().map(|(it, set)| format!("{it} {}", versions(set))).collect();
+    let programs = programs.join(", ");
     let _ = writeln!(
         text,
         "\nMedians of *n* runs with the binary of that day{}, beside {programs}. Of {} targets, {missed} were missed.",
